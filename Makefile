@@ -1,0 +1,87 @@
+# Everything runs in .venv, which any target sets up when it is missing or out of date.
+
+VENV     := .venv
+BIN      := $(VENV)/bin
+KERNEL_C := $(wildcard src/moldau/wire/records/_kernel.c)
+WORKERS  ?= 2
+SEEDS    ?= 100
+
+export PIP_NO_INPUT := 1
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format bench sim clean
+
+help:  ## Show this list
+	@echo "Moldau: a distributed commit log that speaks Kafka's protocol."
+	@echo
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.base  ## See it work, in a few seconds
+	@$(BIN)/python examples/demo.py
+
+test: lint  ## Everything that must hold: lint, types and tests
+	@echo "== pytest"
+	@$(BIN)/python -m pytest -q -n $(WORKERS)
+
+lint: $(VENV)/.test  ## Style and types only
+	@echo "== ruff"
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@echo "== mypy"
+	@$(BIN)/mypy
+
+format: $(VENV)/.test  ## Let ruff mend what it can
+	@$(BIN)/ruff check --fix
+	@$(BIN)/ruff format
+
+bench: $(VENV)/.test  ## Measure; bench/README.md says what the figures mean
+	@for script in bench/*.py; do \
+	    test -e "$$script" || { echo "There is nothing to measure yet."; break; }; \
+	    echo "== $$script"; $(BIN)/python "$$script" || exit 1; \
+	done
+
+sim: $(VENV)/.base  ## Run simulated clusters under many seeds: make sim SEEDS=1000
+	@$(BIN)/moldau sim --seeds $(SEEDS)
+
+clean:  ## Remove the environment, caches and everything built
+	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis src/*.egg-info
+	@find src tests bench examples -name __pycache__ -prune -exec rm -rf {} +
+	@find src -name '*.so' -delete
+	@echo "Clean."
+
+# The stamps: an install happens only when what it depends on has changed. The demo installs less than the
+# tests, and the test environment can do all that the base one can.
+
+$(VENV)/.base: $(VENV)/.created pyproject.toml $(KERNEL_C)
+	@echo "== installing moldau into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --editable '.[arrow]'
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.created pyproject.toml $(KERNEL_C)
+	@echo "== installing moldau and its test tools into $(VENV) (a minute or two the first time)"
+	@$(BIN)/python -m pip install --quiet --editable '.[arrow,test]'
+	@touch $@ $(VENV)/.base
+
+$(VENV)/.created:
+	@$(FIND_PYTHON); \
+	echo "== creating $(VENV) with $$($$python --version)"; \
+	$$python -m venv $(VENV)
+	@touch $@
+
+# Sets $python to the first interpreter that will do, or says what to install. PYTHON=... overrides the search.
+define FIND_PYTHON
+for python in $(or $(PYTHON),python3 python3.13 python3.12 python3.11); do \
+    $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && break; \
+    python=; \
+done; \
+if [ -z "$$python" ]; then \
+    echo "Moldau needs Python 3.11 or newer, and found none as $(or $(PYTHON),python3 or python3.11 to python3.13)." >&2; \
+    echo "Install one, or name it: make PYTHON=/path/to/python3" >&2; \
+    exit 1; \
+fi; \
+if ! $$python -c 'import ensurepip, venv' 2>/dev/null; then \
+    echo "$$python cannot create virtual environments. On Debian or Ubuntu: sudo apt install python3-venv" >&2; \
+    exit 1; \
+fi
+endef

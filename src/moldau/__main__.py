@@ -1,0 +1,5 @@
+"""`python -m moldau` is the `moldau` command."""
+
+from moldau.cli import main
+
+main()
