@@ -1,0 +1,1 @@
+"""The words that every other package uses: ids, errors, settings and decisions."""

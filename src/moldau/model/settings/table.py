@@ -1,0 +1,232 @@
+"""The settings that Moldau honours: a row is here only if a test shows that it changes behaviour."""
+
+from dataclasses import replace
+from enum import StrEnum
+from typing import Final
+
+from moldau.model.settings.setting import Setting, Synonym, UpdateMode, broker, topic
+from moldau.model.settings.types import FLOAT64, INT32, INT64, INT64_MAX, Value, choice, choices
+from moldau.model.settings.validity import at_least, between
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+GIB: Final = 1024 * MIB
+
+SECOND_MS: Final = 1000
+MINUTE_MS: Final = 60 * SECOND_MS
+HOUR_MS: Final = 60 * MINUTE_MS
+DAY_MS: Final = 24 * HOUR_MS
+
+_CLUSTER_WIDE = UpdateMode.CLUSTER_WIDE
+
+
+class CompressionChoice(StrEnum):
+    """With which codec a topic's batches are stored; `producer` keeps the one they came with."""
+
+    UNCOMPRESSED = "uncompressed"
+    ZSTD = "zstd"
+    LZ4 = "lz4"
+    SNAPPY = "snappy"
+    GZIP = "gzip"
+    PRODUCER = "producer"
+
+
+class TimestampChoice(StrEnum):
+    """Whose clock stamps a topic's records."""
+
+    CREATE_TIME = "CreateTime"
+    LOG_APPEND_TIME = "LogAppendTime"
+
+
+class CleanupPolicy(StrEnum):
+    """How old records leave a topic's log."""
+
+    COMPACT = "compact"
+    DELETE = "delete"
+
+
+# The topic's settings. One line says what a row is, the next what it does.
+# fmt: off
+
+MAX_MESSAGE_BYTES: Final = topic(
+    "max.message.bytes", INT32, MIB + 12, at_least(0),
+    "The largest record batch that the topic accepts, after compression.",
+    synonyms=(Synonym("message.max.bytes"),),
+)
+MESSAGE_TIMESTAMP_TYPE: Final = topic(
+    "message.timestamp.type", choice(TimestampChoice), TimestampChoice.CREATE_TIME, None,
+    "Whether records keep their producer's timestamp or get the broker's.",
+    synonyms=(Synonym("log.message.timestamp.type"),),
+)
+MESSAGE_TIMESTAMP_BEFORE_MAX_MS: Final = topic(
+    "message.timestamp.before.max.ms", INT64, INT64_MAX, at_least(0),
+    "How far a record's own timestamp may lie in the past.",
+    synonyms=(Synonym("log.message.timestamp.before.max.ms"),),
+)
+MESSAGE_TIMESTAMP_AFTER_MAX_MS: Final = topic(
+    "message.timestamp.after.max.ms", INT64, HOUR_MS, at_least(0),
+    "How far a record's own timestamp may lie in the future.",
+    synonyms=(Synonym("log.message.timestamp.after.max.ms"),),
+)
+
+COMPRESSION_TYPE: Final = topic(
+    "compression.type", choice(CompressionChoice), CompressionChoice.PRODUCER, None,
+    "The codec in which batches are stored.",
+    synonyms=(Synonym("compression.type"),),
+)
+COMPRESSION_GZIP_LEVEL: Final = topic(
+    "compression.gzip.level", INT32, -1, between(1, 9, or_else=-1),
+    "How hard gzip tries; -1 is its own default.",
+    synonyms=(Synonym("compression.gzip.level"),),
+)
+COMPRESSION_LZ4_LEVEL: Final = topic(
+    "compression.lz4.level", INT32, 9, between(1, 17),
+    "How hard lz4 tries.",
+    synonyms=(Synonym("compression.lz4.level"),),
+)
+COMPRESSION_ZSTD_LEVEL: Final = topic(
+    "compression.zstd.level", INT32, 3, between(-131072, 22),
+    "How hard zstd tries.",
+    synonyms=(Synonym("compression.zstd.level"),),
+)
+
+SEGMENT_BYTES: Final = topic(
+    "segment.bytes", INT32, GIB, at_least(MIB),
+    "Begin a new segment before one grows larger than this.",
+    synonyms=(Synonym("log.segment.bytes"),),
+)
+SEGMENT_MS: Final = topic(
+    "segment.ms", INT64, 7 * DAY_MS, at_least(1),
+    "Begin a new segment when the current one is older than this.",
+    synonyms=(Synonym("log.roll.ms"), Synonym("log.roll.hours", HOUR_MS)),
+)
+SEGMENT_JITTER_MS: Final = topic(
+    "segment.jitter.ms", INT64, 0, at_least(0),
+    "Shorten segment.ms by up to this, at random, so that partitions do not all roll at once.",
+    synonyms=(Synonym("log.roll.jitter.ms"), Synonym("log.roll.jitter.hours", HOUR_MS)),
+)
+SEGMENT_INDEX_BYTES: Final = topic(
+    "segment.index.bytes", INT32, 10 * MIB, at_least(4),
+    "Begin a new segment when an index of the current one is full.",
+    synonyms=(Synonym("log.index.size.max.bytes"),),
+)
+INDEX_INTERVAL_BYTES: Final = topic(
+    "index.interval.bytes", INT32, 4 * KIB, at_least(0),
+    "Add an index entry after every so many bytes of records.",
+    synonyms=(Synonym("log.index.interval.bytes"),),
+)
+
+CLEANUP_POLICY: Final = topic(
+    "cleanup.policy", choices(CleanupPolicy), (CleanupPolicy.DELETE,), None,
+    "Delete old segments, keep the newest record of each key, or both; empty keeps everything.",
+    synonyms=(Synonym("log.cleanup.policy"),),
+)
+RETENTION_MS: Final = topic(
+    "retention.ms", INT64, 7 * DAY_MS, at_least(-1),
+    "Delete segments whose newest record is older than this; -1 keeps them.",
+    synonyms=(
+        Synonym("log.retention.ms"),
+        Synonym("log.retention.minutes", MINUTE_MS),
+        Synonym("log.retention.hours", HOUR_MS),
+    ),
+)
+RETENTION_BYTES: Final = topic(
+    "retention.bytes", INT64, -1, None,
+    "Delete the oldest segments while a partition would keep this much without them; -1 keeps them.",
+    synonyms=(Synonym("log.retention.bytes"),),
+)
+FILE_DELETE_DELAY_MS: Final = topic(
+    "file.delete.delay.ms", INT64, MINUTE_MS, at_least(0),
+    "How long a deleted segment's files stay on disk for those who still read them.",
+    synonyms=(Synonym("log.segment.delete.delay.ms"),),
+)
+
+DELETE_RETENTION_MS: Final = topic(
+    "delete.retention.ms", INT64, DAY_MS, at_least(0),
+    "How long compaction keeps a tombstone, so that slow readers see the deletion.",
+    synonyms=(Synonym("log.cleaner.delete.retention.ms"),),
+)
+MIN_COMPACTION_LAG_MS: Final = topic(
+    "min.compaction.lag.ms", INT64, 0, at_least(0),
+    "Leave records alone until they are older than this.",
+    synonyms=(Synonym("log.cleaner.min.compaction.lag.ms"),),
+)
+MAX_COMPACTION_LAG_MS: Final = topic(
+    "max.compaction.lag.ms", INT64, INT64_MAX, at_least(1),
+    "Compact records that are older than this, however clean the log is.",
+    synonyms=(Synonym("log.cleaner.max.compaction.lag.ms"),),
+)
+MIN_CLEANABLE_DIRTY_RATIO: Final = topic(
+    "min.cleanable.dirty.ratio", FLOAT64, 0.5, between(0, 1),
+    "Compact when this share of the log has not been compacted yet.",
+    synonyms=(Synonym("log.cleaner.min.cleanable.ratio"),),
+)
+
+FLUSH_MESSAGES: Final = topic(
+    "flush.messages", INT64, INT64_MAX, at_least(1),
+    "Flush the log after so many records.",
+    synonyms=(Synonym("log.flush.interval.messages"),),
+)
+FLUSH_MS: Final = topic(
+    "flush.ms", INT64, INT64_MAX, at_least(0),
+    "Flush the log when its oldest unflushed record is older than this.",
+    synonyms=(Synonym("log.flush.interval.ms"), Synonym("log.flush.scheduler.interval.ms")),
+)
+
+# The broker's settings that code asks for by name.
+
+SOCKET_REQUEST_MAX_BYTES: Final = broker(
+    "socket.request.max.bytes", INT32, 100 * MIB, at_least(1),
+    "The largest request that a connection may send.",
+)
+PRODUCER_ID_EXPIRATION_MS: Final = broker(
+    "producer.id.expiration.ms", INT32, DAY_MS, at_least(1),
+    "Forget a producer that has written nothing for so long.",
+    update=_CLUSTER_WIDE,
+)
+
+# What a topic falls back to where it sets nothing itself.
+
+_TOPIC_DEFAULTS: Final[tuple[Setting[Value], ...]] = (
+    broker("compression.gzip.level", INT32, -1, between(1, 9, or_else=-1), update=_CLUSTER_WIDE),
+    broker("compression.lz4.level", INT32, 9, between(1, 17), update=_CLUSTER_WIDE),
+    broker("compression.type", choice(CompressionChoice), CompressionChoice.PRODUCER, update=_CLUSTER_WIDE),
+    broker("compression.zstd.level", INT32, 3, between(-131_072, 22), update=_CLUSTER_WIDE),
+    broker("log.cleaner.delete.retention.ms", INT64, DAY_MS, at_least(0), update=_CLUSTER_WIDE),
+    broker("log.cleaner.max.compaction.lag.ms", INT64, INT64_MAX, at_least(1), update=_CLUSTER_WIDE),
+    broker("log.cleaner.min.cleanable.ratio", FLOAT64, 0.5, between(0, 1), update=_CLUSTER_WIDE),
+    broker("log.cleaner.min.compaction.lag.ms", INT64, 0, at_least(0), update=_CLUSTER_WIDE),
+    broker("log.cleanup.policy", choices(CleanupPolicy), (CleanupPolicy.DELETE,), update=_CLUSTER_WIDE),
+    broker("log.flush.interval.messages", INT64, INT64_MAX, at_least(1), update=_CLUSTER_WIDE),
+    broker("log.flush.interval.ms", INT64, None, update=_CLUSTER_WIDE),
+    broker("log.flush.scheduler.interval.ms", INT64, INT64_MAX),
+    broker("log.index.interval.bytes", INT32, 4 * KIB, at_least(0), update=_CLUSTER_WIDE),
+    broker("log.index.size.max.bytes", INT32, 10 * MIB, at_least(4), update=_CLUSTER_WIDE),
+    broker("log.message.timestamp.after.max.ms", INT64, HOUR_MS, at_least(0), update=_CLUSTER_WIDE),
+    broker("log.message.timestamp.before.max.ms", INT64, INT64_MAX, at_least(0), update=_CLUSTER_WIDE),
+    broker("log.message.timestamp.type", choice(TimestampChoice), TimestampChoice.CREATE_TIME,
+           update=_CLUSTER_WIDE),
+    broker("log.retention.bytes", INT64, -1, update=_CLUSTER_WIDE),
+    broker("log.retention.hours", INT32, 168),
+    broker("log.retention.minutes", INT32, None),
+    broker("log.retention.ms", INT64, None, update=_CLUSTER_WIDE),
+    broker("log.roll.hours", INT32, 168, at_least(1)),
+    broker("log.roll.jitter.hours", INT32, 0, at_least(0)),
+    broker("log.roll.jitter.ms", INT64, None, update=_CLUSTER_WIDE),
+    broker("log.roll.ms", INT64, None, update=_CLUSTER_WIDE),
+    broker("log.segment.bytes", INT32, GIB, at_least(MIB), update=_CLUSTER_WIDE),
+    broker("log.segment.delete.delay.ms", INT64, MINUTE_MS, at_least(0), update=_CLUSTER_WIDE),
+    broker("message.max.bytes", INT32, MIB + 12, at_least(0), update=_CLUSTER_WIDE),
+)
+# fmt: on
+
+# Every constant above that is a row, so that none can be declared and then forgotten.
+_NAMED: Final[tuple[Setting[Value], ...]] = tuple(
+    row for row in tuple(globals().values()) if isinstance(row, Setting)
+)
+_FALLS_BACK_TO: Final = {synonym.name: row.name for row in _NAMED for synonym in row.synonyms}
+
+HONOURED: Final = (
+    *_NAMED,
+    *(replace(row, doc=f"The default of a topic's {_FALLS_BACK_TO[row.name]}.") for row in _TOPIC_DEFAULTS),
+)
