@@ -150,8 +150,8 @@ class Disk(Protocol):
     """One data directory and what is below it; paths are relative to it and use "/".
 
     Every change may fail with OSError (ENOSPC, EIO). Names that were made, renamed or removed are durable
-    only after a flush of their directory. After a failed flush the whole disk raises DiskFailed: the pages may
-    have been dropped, so that a second fsync would succeed and mean nothing.
+    only after a flush of their directory. After a failed flush the whole disk raises DiskFailed: its pages
+    may be gone, so that a second fsync would succeed and mean nothing.
     """
 
     def open(self, path: str, *, create: bool = False) -> File:
