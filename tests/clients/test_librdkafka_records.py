@@ -1,4 +1,4 @@
-"""Record batches written by librdkafka and by us, each read by the other, through librdkafka's mock broker."""
+"""Record batches that librdkafka and we write, each read by the other, through librdkafka's mock broker."""
 
 import socket
 import struct
