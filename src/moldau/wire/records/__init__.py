@@ -1,0 +1,1 @@
+"""Record batches, version 2: header and CRC, records, compression, columns."""
