@@ -5,6 +5,13 @@ from pathlib import Path
 
 import kafka_jars as kafka
 import pytest
+from hypothesis import HealthCheck, settings
+
+# A busy machine is no bug: no test fails for being slow, and every run tries the same examples.
+settings.register_profile(
+    "moldau", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("moldau")
 
 
 @pytest.fixture(scope="session")

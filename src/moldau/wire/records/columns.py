@@ -59,7 +59,7 @@ def to_arrow(
     schema = arrow_schema()
     length = buffers.length
 
-    def column(kind: pa.DataType, count: int, *parts: bytes | None) -> pa.Array:
+    def column(kind: pa.DataType, count: int, *parts: Buffer | None) -> pa.Array:
         return pa.Array.from_buffers(kind, count, [None if p is None else pa.py_buffer(p) for p in parts])
 
     header_keys = column(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, chain
+from itertools import accumulate, repeat
 from typing import TYPE_CHECKING, NamedTuple
 
 from moldau.wire.records.header import Buffer
@@ -400,7 +400,7 @@ def _put_record(
 
 
 class _Rows(NamedTuple):
-    """The rows of one run: numbers by row, byte strings as pieces and lengths (null: -1)."""
+    """The rows of one run: numbers by row, byte strings as lengths (null: -1) and pieces of any size."""
 
     offsets: _Ints
     timestamps: _Ints
@@ -433,18 +433,22 @@ def to_columns(
         b"".join(_int64_bytes(part.timestamps) for part in parts),
         _bitmap([part.key_lengths for part in parts]),
         _ends([part.key_lengths for part in parts]),
-        b"".join(chain.from_iterable(part.keys for part in parts)),
+        _joined([piece for part in parts for piece in part.keys]),
         _bitmap([part.value_lengths for part in parts]),
         _ends([part.value_lengths for part in parts]),
-        b"".join(chain.from_iterable(part.values for part in parts)),
+        _joined([piece for part in parts for piece in part.values]),
         sum(header_counts),
         _ends([part.header_counts for part in parts]),
         _ends([part.header_key_lengths for part in parts]),
-        b"".join(chain.from_iterable(part.header_keys for part in parts)),
+        _joined([piece for part in parts for piece in part.header_keys]),
         _bitmap([part.header_value_lengths for part in parts]),
         _ends([part.header_value_lengths for part in parts]),
-        b"".join(chain.from_iterable(part.header_values for part in parts)),
+        _joined([piece for part in parts for piece in part.header_values]),
     )
+
+
+def _joined(pieces: list[Buffer]) -> Buffer:
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 def _rows_walked(run: Run, offset_from: int, offset_until: int) -> _Rows:
@@ -544,18 +548,15 @@ def _table_of(payload: Buffer, count: int) -> _Table | None:
         import numpy as np
     except ImportError:
         return None
-    boundaries = _boundaries(bytes(payload), count)
-    if boundaries is None:
+    places = _places(bytes(payload), count)
+    if places is None:
         return None
+    boundaries, bodies = places
     size = len(payload)
-    # Positions are held to `size` after each byte string, and the numbers up to the next take at most 26
-    # bytes, so reading needs no other bounds check.
-    data = np.zeros(size + 32, np.uint8)
-    data[:size] = np.frombuffer(payload, np.uint8)
+    data = np.frombuffer(payload, np.uint8)
     starts, ends = boundaries[:-1], boundaries[1:]
-    _, at, are_whole = _varints(data, starts, _VARINT_BYTES_MAX)
-    attributes = data[at].view(np.int8).astype(np.int64)
-    timestamp_deltas, after_timestamps, timestamps_are_whole = _varints(data, at + 1, _VARLONG_BYTES_MAX)
+    attributes = data.take(bodies, mode="clip").view(np.int8).astype(np.int64)
+    timestamp_deltas, after_timestamps, timestamps_are_whole = _varints(data, bodies + 1, _VARLONG_BYTES_MAX)
     offset_deltas, at, offsets_are_whole = _varints(data, after_timestamps, _VARINT_BYTES_MAX)
     key_lengths, key_ats, keys_are_whole = _varints(data, at, _VARINT_BYTES_MAX)
     at = np.minimum(key_ats + np.maximum(key_lengths, 0), size)
@@ -565,8 +566,7 @@ def _table_of(payload: Buffer, count: int) -> _Table | None:
     # Positions only grow, so a record whose last field ends where it should has no field that reaches beyond.
     has_headers = header_counts != 0
     is_regular = (
-        are_whole
-        and timestamps_are_whole
+        timestamps_are_whole
         and offsets_are_whole
         and keys_are_whole
         and values_are_whole
@@ -607,12 +607,15 @@ def _parsed_rows(table: _Table) -> Iterator[_Parsed]:
     return map(_Parsed._make, zip(*columns, headers, strict=True))
 
 
-def _boundaries(data: bytes, count: int) -> Int64s | None:
-    """Where each record starts, and where the last one ends if that is the end of the payload."""
+def _places(data: bytes, count: int) -> tuple[Int64s, Int64s] | None:
+    """Where each record starts and the last one ends, at the end of the payload; and where their lengths end."""
     import numpy as np
 
-    boundaries = [0]
-    append = boundaries.append
+    alike = _places_of_alike(data, count)
+    if alike is not None:
+        return alike
+    starts = [0]
+    append = starts.append
     at = 0
     try:
         for _ in range(count):
@@ -631,21 +634,57 @@ def _boundaries(data: bytes, count: int) -> Int64s | None:
             append(at)
     except (IndexError, MalformedRecord):
         return None
-    return np.array(boundaries, np.int64) if at == len(data) else None
+    if at != len(data):
+        return None
+    boundaries = np.array(starts, np.int64)
+    _, bodies, _ = _varints(np.frombuffer(data, np.uint8), boundaries[:-1], _VARINT_BYTES_MAX)
+    return boundaries, bodies
+
+
+# What the first byte of a two-byte length adds to a step, which counts the two bytes as well.
+_STEP_OF_LOW = [(low >> 1) - 62 for low in range(256)]
+
+
+def _places_of_alike(data: bytes, count: int) -> tuple[Int64s, Int64s] | None:
+    """The same for records whose lengths all take two bytes, as most do: first assumed, then checked.
+
+    The loop over the starts is the one thing here that no array operation can do, so it is as bare as can be.
+    """
+    import numpy as np
+
+    starts = array("q", [0])
+    append, step_of_low, at = starts.append, _STEP_OF_LOW, 0
+    try:
+        for _ in repeat(None, count):
+            at += (data[at + 1] << 6) + step_of_low[data[at]]
+            append(at)
+    except IndexError:
+        return None
+    if at != len(data):
+        return None
+    boundaries = np.frombuffer(starts, np.int64)
+    # Each start follows from the one before, so if all lengths are what they were taken for, all starts are.
+    octets = np.frombuffer(data, np.uint8)
+    lows, highs = octets[boundaries[:-1]], octets[boundaries[:-1] + 1]
+    is_alike = ((lows & 0x81) == 0x80) & (highs < 0x80)
+    return (boundaries, boundaries[:-1] + 2) if is_alike.all() else None
 
 
 def _varints(data: NDArray[np.uint8], at: Int64s, bytes_max: int) -> tuple[Int64s, Int64s, bool]:
-    """The number at each position, where it ends, and whether all of them end within `bytes_max` bytes."""
+    """The number at each position, where it ends, and whether all of them end within `bytes_max` bytes.
+
+    Past the end the last byte is read again and again: the positions then tell that something was wrong.
+    """
     import numpy as np
 
-    first = data[at]
+    first = data.take(at, mode="clip")
     raw = (first & 0x7F).astype(np.uint64)
     end = at + 1
     open_rows = (first >= 0x80).nonzero()[0]
     for shift in range(7, 7 * bytes_max, 7):
         if not len(open_rows):
             break
-        byte = data[end[open_rows]]
+        byte = data.take(end[open_rows], mode="clip")
         raw[open_rows] |= (byte & 0x7F).astype(np.uint64) << np.uint64(shift)
         end[open_rows] += 1
         open_rows = open_rows[byte >= 0x80]
@@ -665,7 +704,7 @@ def _rows_of_table(table: _Table, run: Run, offset_from: int, offset_until: int)
     import numpy as np
 
     payload, _, base_offset, base_timestamp, log_append_time = run
-    data, view = bytes(payload), memoryview(payload)
+    octets, view = np.frombuffer(payload, np.uint8), memoryview(payload)
     offsets = table.offset_deltas + np.int64(base_offset)
     if log_append_time is None:
         timestamps = table.timestamp_deltas + np.int64(base_timestamp)
@@ -689,9 +728,9 @@ def _rows_of_table(table: _Table, run: Run, offset_from: int, offset_until: int)
     rows = _Rows(
         offsets,
         timestamps,
-        _pieces(data, key_ats, key_lengths),
+        [_cut_out(octets, key_ats, key_lengths)],
         key_lengths,
-        _pieces(data, value_ats, value_lengths),
+        [_cut_out(octets, value_ats, value_lengths)],
         value_lengths,
         header_counts,
         [],
@@ -704,9 +743,32 @@ def _rows_of_table(table: _Table, run: Run, offset_from: int, offset_until: int)
     return rows
 
 
-def _pieces(data: bytes, at: Int64s, lengths: Int64s) -> list[Buffer]:
-    ends = at + lengths.clip(min=0)
-    return [data[start:end] for start, end in zip(at.tolist(), ends.tolist(), strict=True)]
+# So many rows at a time: arrays of this size stay in the cache, and malloc keeps them at hand, while larger
+# ones come from the system anew each time, page fault by page fault.
+_CUT_OUT_ROWS = 512
+
+
+def _cut_out(octets: NDArray[np.uint8], at: Int64s, lengths: Int64s) -> memoryview:
+    """The byte strings at rising positions, one after the other: what lies between them is masked out."""
+    import numpy as np
+
+    lengths = lengths.clip(min=0)
+    ends = at + lengths
+    out = np.empty(int(lengths.sum()), np.uint8)
+    is_wanted = np.arange(2 * _CUT_OUT_ROWS) % 2 == 0
+    written = 0
+    for row in range(0, len(at), _CUT_OUT_ROWS):
+        starts, stops = at[row : row + _CUT_OUT_ROWS], ends[row : row + _CUT_OUT_ROWS]
+        runs = np.zeros(
+            2 * len(starts), np.int64
+        )  # a string, a gap, a string, ..., and no gap after the last
+        runs[0::2] = stops - starts
+        runs[1:-1:2] = starts[1:] - stops[:-1]
+        mask = np.repeat(is_wanted[: len(runs)], runs)
+        size = int(runs[0::2].sum())
+        out[written : written + size] = octets[starts[0] : stops[-1]][mask]
+        written += size
+    return out.data
 
 
 # ---------------------------------------------------------------- columns to records

@@ -99,17 +99,17 @@ class ColumnBuffers(NamedTuple):
     timestamp: bytes
     key_validity: bytes | None
     key_offsets: bytes
-    key_data: bytes
+    key_data: Buffer
     value_validity: bytes | None
     value_offsets: bytes
-    value_data: bytes
+    value_data: Buffer
     header_count: int
     header_offsets: bytes
     header_key_offsets: bytes
-    header_key_data: bytes
+    header_key_data: Buffer
     header_value_validity: bytes | None
     header_value_offsets: bytes
-    header_value_data: bytes
+    header_value_data: Buffer
 
 
 class MalformedRecord(MalformedMessage):
