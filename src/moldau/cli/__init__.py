@@ -9,6 +9,7 @@ import moldau
 
 # Command -> the line that `moldau --help` shows for it, kept here so that help imports none of the modules.
 COMMANDS = {
+    "sim": "Run clusters in the simulator under seeds, or replay one seed.",
     "version": "Show what is installed, and whether the compiled kernel is in use.",
 }
 

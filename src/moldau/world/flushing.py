@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
+from moldau.world.paths import directory_of
 from moldau.world.ports import Flush
 
 
@@ -61,5 +62,5 @@ def merged(requests: Iterable[Flush]) -> Flush:
 
 def directories_of(work: Flush) -> tuple[str, ...]:
     """The directories whose entries `work` makes durable: those it names, and those of its renames."""
-    renamed = (path.rpartition("/")[0] for rename in work.renames for path in rename)
+    renamed = (directory_of(path) for rename in work.renames for path in rename)
     return tuple(dict.fromkeys((*renamed, *work.directories)))

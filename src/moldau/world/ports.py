@@ -84,7 +84,7 @@ class Tasks(Protocol):
 class File(Protocol):
     """An open file. What is written is in the page cache, and durable only after a flush."""
 
-    path: str
+    path: str  # as it was opened: a later rename does not change it
 
     def size(self) -> int:
         """Its length in bytes."""
@@ -110,7 +110,7 @@ class File(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of the file; a slice of it that is being sent keeps it open."""
+        """Write no more; it can be read and flushed until the last reference, say of a slice, is gone."""
         ...
 
 
@@ -135,7 +135,8 @@ class Flush:
     """What has to become durable, in this order: the files' bytes, the renames, the directories' entries.
 
     A rename here is the second half of replacing a file: the temporary file is among `files`, and takes its
-    name only once its bytes are safe.
+    name only once its bytes are safe. The directories of a rename are flushed whether `directories` names
+    them or not. What was removed before its turn came is passed over.
     """
 
     files: tuple[File, ...] = ()
