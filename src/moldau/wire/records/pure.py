@@ -608,7 +608,7 @@ def _parsed_rows(table: _Table) -> Iterator[_Parsed]:
 
 
 def _places(data: bytes, count: int) -> tuple[Int64s, Int64s] | None:
-    """Where the records start and the last one ends, at the end of the payload; and where their lengths end."""
+    """Where the records start, and the last one ends with the payload; and where their lengths end."""
     import numpy as np
 
     alike = _places_of_alike(data, count)
