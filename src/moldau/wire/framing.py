@@ -1,0 +1,306 @@
+"""A connection without its socket: bytes in, whole requests out, replies in order.
+
+A frame is an int32 size and as many bytes. All connections of a loop read into one shared buffer, and frames
+that arrive whole are parsed where they lie. A connection owns memory only for a frame that has not arrived
+completely, and never much more than has arrived of it, whatever its size claims to be.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from moldau.model.errors import ErrorCode, MalformedMessage
+from moldau.wire import message
+from moldau.wire.compiler import Chunk, decoder, encoder
+from moldau.wire.messages import (
+    REQUESTS,
+    RESPONSES,
+    ApiKey,
+    request_header_version,
+    response_header_version,
+    spoken_versions,
+)
+from moldau.wire.messages.header import RequestHeader, ResponseHeader
+
+_SIZE = struct.Struct(">i")
+_INT16 = struct.Struct(">h")
+# The first fields of a request's header, which never change: API key, version, correlation id.
+_HEADER_START = struct.Struct(">hhi")
+_OWN_BYTES_MIN = 4096
+# Shorter chunks are joined before they are sent; copying longer ones costs more than sending them apart.
+_JOINED_BYTES_MAX = 8192
+_CORRELATION_IDS = 2**31
+
+
+class Frame(NamedTuple):
+    """The bytes of one request or response, without its size.
+
+    The bytes of a shared frame are gone with the next read on any connection of the loop.
+    """
+
+    buffer: bytes | bytearray
+    start: int
+    end: int
+    is_shared: bool
+
+
+class Receiver:
+    """Cuts what arrives on one connection into frames; made for `asyncio.BufferedProtocol`."""
+
+    def __init__(self, shared: bytearray, *, frame_bytes_max: int) -> None:
+        assert len(shared) > _SIZE.size
+        self._shared = shared
+        self._frame_bytes_max = frame_bytes_max
+        # The unfinished frame with its size in front, and how much of it is there.
+        self._own: bytearray | None = None
+        self._own_bytes = 0
+
+    @property
+    def owned_bytes(self) -> int:
+        """How much memory this connection holds."""
+        return 0 if self._own is None else len(self._own)
+
+    def buffer_to_fill(self, size_hint: int = -1) -> memoryview:
+        """Where the next read should put its bytes; never empty."""
+        if self._own is None:
+            return memoryview(self._shared)
+        if self._own_bytes == len(self._own):
+            self._grow(self._own)
+        return memoryview(self._own)[self._own_bytes :]
+
+    def filled(self, count: int) -> Iterator[Frame]:
+        """The frames that `count` more bytes complete; to be exhausted before the next read."""
+        if self._own is not None:
+            self._own_bytes += count
+            yield from self._finished(self._own)
+            return
+        position = 0
+        while count - position >= _SIZE.size:
+            start = position + _SIZE.size
+            end = start + self._checked_size(self._shared, position)
+            if end > count:
+                break
+            yield Frame(self._shared, start, end, is_shared=True)
+            position = end
+        if position < count:
+            self._keep(memoryview(self._shared)[position:count])
+
+    def _finished(self, own: bytearray) -> Iterator[Frame]:
+        if self._own_bytes < _SIZE.size:
+            return
+        end = _SIZE.size + self._checked_size(own, 0)
+        if self._own_bytes == end:
+            self._own, self._own_bytes = None, 0
+            yield Frame(own, _SIZE.size, end, is_shared=False)
+
+    def _keep(self, rest: memoryview) -> None:
+        """Take over the beginning of a frame from the shared buffer."""
+        self._own_bytes = len(rest)
+        own = bytearray(self._capacity(rest))
+        own[: len(rest)] = rest
+        self._own = own
+
+    def _grow(self, own: bytearray) -> None:
+        grown = bytearray(self._capacity(own))
+        grown[: len(own)] = own
+        self._own = grown
+
+    def _capacity(self, held: bytearray | memoryview) -> int:
+        """Room for as much again as has come, but not beyond the frame: the next is read in place."""
+        if len(held) < _SIZE.size:
+            return _SIZE.size
+        whole = _SIZE.size + self._checked_size(held, 0)
+        return min(whole, max(2 * len(held), _OWN_BYTES_MIN))
+
+    def _checked_size(self, buffer: bytearray | memoryview, position: int) -> int:
+        size: int = _SIZE.unpack_from(buffer, position)[0]
+        if not 0 <= size <= self._frame_bytes_max:
+            raise MalformedMessage(
+                f"a frame of {size} bytes, where at most {self._frame_bytes_max} are allowed"
+            )
+        return size
+
+
+# ---------------------------------------------------------------- the server's side
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request whose header was read and whose body was not."""
+
+    api_key: ApiKey
+    version: int
+    correlation_id: int
+    client_id: str | None
+    frame: Frame
+    body_start: int
+
+    def body(self) -> message.Request:
+        """The body; its records are views into the frame."""
+        decode = decoder(REQUESTS[self.api_key], self.version)
+        return decode(self.frame.buffer, self.body_start, self.frame.end)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class UnservedRequest:
+    """A request for an API or version that we do not speak, so that its header cannot be trusted further.
+
+    A client that asked for ApiVersions gets an answer in version 0; for others the connection is closed.
+    """
+
+    api_key: int
+    version: int
+    correlation_id: int
+
+
+def read_request(frame: Frame) -> Request | UnservedRequest:
+    """The request in a frame."""
+    buffer, start, end, _ = frame
+    if end - start < _HEADER_START.size:
+        raise MalformedMessage(f"a request of {end - start} bytes is shorter than its header")
+    api_key, version, correlation_id = _HEADER_START.unpack_from(buffer, start)
+    if api_key not in REQUESTS or not spoken_versions(api_key).includes(version):
+        return UnservedRequest(api_key, version, correlation_id)
+    header, body_start = decoder(RequestHeader, request_header_version(api_key, version))(buffer, start, end)
+    return Request(ApiKey(api_key), version, correlation_id, header.client_id, frame, body_start)
+
+
+class Reply:
+    """The place of one reply in its connection's order."""
+
+    __slots__ = ("chunks",)
+
+    def __init__(self) -> None:
+        self.chunks: list[Chunk] | None = None
+
+    def complete(self, chunks: list[Chunk]) -> None:
+        """Give the whole frame, from `encode_response`; none if the client expects no reply."""
+        assert self.chunks is None, "a request is answered once"
+        self.chunks = chunks
+
+
+class Replies:
+    """The replies of one connection, completed in any order and sent in the order of the requests."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Reply] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def expect(self) -> Reply:
+        """Take the next place in the order, when a request arrives."""
+        reply = Reply()
+        self._waiting.append(reply)
+        return reply
+
+    def sendable(self) -> list[Chunk]:
+        """What can be sent now: all replies up to the first that is not complete, for one write."""
+        chunks: list[Chunk] = []
+        while self._waiting and self._waiting[0].chunks is not None:
+            chunks += self._waiting.popleft().chunks or ()
+        return chunks
+
+
+def encode_response(
+    response: message.Response, *, api_key: int, version: int, correlation_id: int
+) -> list[Chunk]:
+    """A whole frame; records are passed on, not copied."""
+    body: list[Chunk] = []
+    header = ResponseHeader(correlation_id=correlation_id)
+    encoder(ResponseHeader, response_header_version(api_key, version))(header, body)
+    encoder(type(response), version)(response, body)
+    return _framed(body)
+
+
+# ---------------------------------------------------------------- the client's side
+
+
+class Requests:
+    """The requests of one connection that wait for a response; a broker answers them in order."""
+
+    def __init__(self, client_id: str | None) -> None:
+        self._client_id = client_id
+        self._correlation_id = 0
+        self._waiting: deque[tuple[int, int, int]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def encode(self, request: message.Request, version: int, *, is_answered: bool = True) -> list[Chunk]:
+        """The frame of the next request; a produce request with acks=0 is not answered."""
+        api_key = type(request).declaration.key
+        assert api_key is not None, f"{type(request).__name__} has no key"
+        correlation_id, self._correlation_id = (
+            self._correlation_id,
+            (self._correlation_id + 1) % _CORRELATION_IDS,
+        )
+        chunks = encode_request(
+            request, version=version, correlation_id=correlation_id, client_id=self._client_id
+        )
+        if is_answered:
+            self._waiting.append((api_key, version, correlation_id))
+        return chunks
+
+    def match(self, frame: Frame) -> message.Response:
+        """The response in a frame, which must be to the oldest request."""
+        if not self._waiting:
+            raise MalformedMessage("a response to no request")
+        api_key, version, correlation_id = self._waiting.popleft()
+        buffer, start, end, _ = frame
+        decode_header = decoder(ResponseHeader, response_header_version(api_key, version))
+        header, position = decode_header(buffer, start, end)
+        if header.correlation_id != correlation_id:
+            raise MalformedMessage(f"a response to request {header.correlation_id}, not to {correlation_id}")
+        if api_key == ApiKey.API_VERSIONS and _says_unsupported(buffer, position, end):
+            # The broker does not know the version we asked in, and falls back to the one all clients know.
+            version = 0
+        return decoder(RESPONSES[api_key], version)(buffer, position, end)[0]
+
+
+def encode_request(
+    request: message.Request, *, version: int, correlation_id: int, client_id: str | None
+) -> list[Chunk]:
+    """A whole frame; records are passed on, not copied."""
+    api_key = type(request).declaration.key
+    assert api_key is not None, f"{type(request).__name__} has no key"
+    header = RequestHeader(
+        request_api_key=api_key,
+        request_api_version=version,
+        correlation_id=correlation_id,
+        client_id=client_id,
+    )
+    body: list[Chunk] = []
+    encoder(RequestHeader, request_header_version(api_key, version))(header, body)
+    encoder(type(request), version)(request, body)
+    return _framed(body)
+
+
+def _says_unsupported(buffer: bytes | bytearray, position: int, end: int) -> bool:
+    if end - position < _INT16.size:
+        return False
+    error_code: int = _INT16.unpack_from(buffer, position)[0]
+    return error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+def _framed(body: list[Chunk]) -> list[Chunk]:
+    """`body` behind its size, with short chunks joined."""
+    return list(_joined([_SIZE.pack(sum(map(len, body))), *body]))
+
+
+def _joined(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+    short: list[bytes | bytearray | memoryview] = []
+    for chunk in chunks:
+        if isinstance(chunk, bytes | bytearray | memoryview) and len(chunk) <= _JOINED_BYTES_MAX:
+            short.append(chunk)
+        else:
+            if short:
+                yield b"".join(short)
+                short = []
+            yield chunk
+    if short:
+        yield b"".join(short)
