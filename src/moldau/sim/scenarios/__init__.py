@@ -1,0 +1,7 @@
+"""The stories that a simulation can play: one module each, listed here and imported only when played."""
+
+# Name -> where its class is. A scenario's first line of documentation is what `moldau sim --list` shows.
+SCENARIOS = {
+    "echo": "moldau.sim.scenarios.echo:Echo",
+    "raft": "moldau.sim.scenarios.raft:Raft",
+}

@@ -1,0 +1,64 @@
+"""The real machine behind the ports: asyncio and the operating system."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import os
+import secrets
+import ssl
+import time
+from collections.abc import Callable, Coroutine
+from typing import TypeVar
+
+from moldau.world.clock import LoopClock
+from moldau.world.ports import World
+from moldau.world.real.disk import RealDisk
+from moldau.world.real.network import RealNetwork
+from moldau.world.tasks import ScopedTasks
+
+T = TypeVar("T")
+
+
+def real_world(
+    directory: str, *, server_tls: ssl.SSLContext | None = None, client_tls: ssl.SSLContext | None = None
+) -> World:
+    """The world of one node whose data is in `directory`."""
+    return World(
+        clock=LoopClock(wall_ms=lambda: time.time_ns() // 1_000_000),
+        randomness=RealRandomness(),
+        tasks=RealTasks(),
+        disk=RealDisk(directory),
+        network=RealNetwork(server_tls=server_tls, client_tls=client_tls),
+    )
+
+
+def run(work: Coroutine[object, object, T], *, is_uvloop_wanted: bool = False) -> T:
+    """Run a coroutine on a real loop to its end; uvloop's if it is wanted and installed."""
+    factory = None
+    if is_uvloop_wanted:
+        with contextlib.suppress(ImportError):
+            factory = importlib.import_module("uvloop").new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner:
+        return runner.run(work)
+
+
+class RealRandomness:
+    """The Randomness port on the operating system's generator."""
+
+    def below(self, bound: int) -> int:
+        """A whole number from 0 up to, and without, `bound`."""
+        return secrets.randbelow(bound)
+
+    def bytes(self, count: int) -> bytes:
+        """`count` random bytes."""
+        return os.urandom(count)
+
+
+class RealTasks(ScopedTasks):
+    """The Tasks port with threads for work off the loop."""
+
+    async def off_loop(self, work: Callable[[], T]) -> T:
+        """Run `work`, which must not touch the node's state, without holding the loop."""
+        return await asyncio.get_running_loop().run_in_executor(None, work)

@@ -1,0 +1,252 @@
+"""The Network port on asyncio's transports, with sendfile for large slices of files."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from moldau.world.ports import Address, Buffer, ConnectionLost, FileSlice, Receiver
+from moldau.world.real.disk import RealFile
+
+CONNECT_TIMEOUT_MS = 10_000
+# Smaller slices are cheaper to read and join than to give a system call of their own.
+SENDFILE_BYTES_MIN = 64 * 1024
+# Larger buffers are cheaper to write by themselves than to copy into one.
+JOIN_BYTES_MAX = 64 * 1024
+# What may be sent before others get their turn.
+SENDFILE_BYTES_MAX = 1024 * 1024
+# The marks of the queue behind a sendfile, the same as the transport's own.
+QUEUE_BYTES_HIGH = 64 * 1024
+QUEUE_BYTES_LOW = 16 * 1024
+RECEIVE_BYTES_HINT = 64 * 1024
+
+
+class RealNetwork:
+    """Sockets; with TLS where a context is given."""
+
+    def __init__(
+        self, *, server_tls: ssl.SSLContext | None = None, client_tls: ssl.SSLContext | None = None
+    ) -> None:
+        self._server_tls = server_tls
+        self._client_tls = client_tls
+
+    async def listen(self, address: Address, accept: Callable[[], Receiver]) -> RealListener:
+        """Accept connections at `address` (port 0: any free one), each with a receiver of its own."""
+        server = await asyncio.get_running_loop().create_server(
+            lambda: RealConnection(accept()), address.host, address.port, ssl=self._server_tls
+        )
+        port = server.sockets[0].getsockname()[1]
+        return RealListener(Address(address.host, port), server)
+
+    async def connect(self, address: Address, receiver: Receiver) -> RealConnection:
+        """A connection to `address`; ConnectionLost if nobody answers."""
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1000):
+                _, connection = await asyncio.get_running_loop().create_connection(
+                    lambda: RealConnection(receiver), address.host, address.port, ssl=self._client_tls
+                )
+        except TimeoutError:
+            raise ConnectionLost(f"{address} does not answer") from None
+        except OSError as error:
+            raise ConnectionLost(f"{address}: {error.strerror or error}") from error
+        return connection
+
+
+class RealListener:
+    """The Listener port."""
+
+    def __init__(self, address: Address, server: asyncio.Server) -> None:
+        self.address = address
+        self._server = server
+
+    async def close(self) -> None:
+        """Accept no more; connections stay."""
+        # Not `wait_closed`: that waits for the connections too.
+        self._server.close()
+
+
+class RealConnection(asyncio.BufferedProtocol):
+    """The Connection port: an asyncio protocol between a transport and a receiver.
+
+    While a slice of a file is being sent, whatever comes after it waits in a queue here, because sendfile
+    goes past the transport, straight to the socket.
+    """
+
+    peer: Address
+    _transport: asyncio.Transport
+
+    def __init__(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+        self._loop = asyncio.get_running_loop()
+        self._queue: deque[Buffer | FileSlice] = deque()
+        self._queued_bytes = 0
+        # The transport owns its descriptor on the loop, so that we watch and send through a twin of it.
+        self._twin_fd: int | None = None
+        self._is_transport_full = False
+        self._is_sender_paused = False
+        self._is_closing = False
+
+    # ------------------------------------------------------------ the port
+
+    def send(self, chunks: Sequence[Buffer | FileSlice]) -> None:
+        """Queue `chunks`, in one write where possible; a large slice leaves by sendfile."""
+        if self._is_closing or self._transport.is_closing():
+            return
+        for chunk in self._prepared(chunks):
+            if self._queue or isinstance(chunk, FileSlice):
+                self._queue.append(chunk)
+                self._queued_bytes += len(chunk)
+            else:
+                self._transport.write(chunk)
+        if self._queue:
+            self._send_queued()
+            self._tell_sender()
+
+    def pause_reading(self) -> None:
+        """Take no more bytes from the peer until `resume_reading`."""
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Take bytes from the peer again."""
+        self._transport.resume_reading()
+
+    def close(self) -> None:
+        """Send what is queued, then end the connection."""
+        self._is_closing = True
+        if not self._queue:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """End the connection now; what is queued is lost."""
+        self._is_closing = True
+        self._transport.abort()
+
+    # ------------------------------------------------------------ asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._is_plaintext = transport.get_extra_info("sslcontext") is None
+        host, port = transport.get_extra_info("peername")[:2]
+        self.peer = Address(host, port)
+        self._receiver.connected(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the transport puts what arrives."""
+        return self._receiver.buffer_to_fill(sizehint if sizehint > 0 else RECEIVE_BYTES_HINT)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Something has arrived."""
+        self._receiver.filled(nbytes)
+
+    def pause_writing(self) -> None:
+        """The transport's buffer is full."""
+        self._is_transport_full = True
+        self._tell_sender()
+
+    def resume_writing(self) -> None:
+        """The transport's buffer has drained."""
+        self._is_transport_full = False
+        self._tell_sender()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End."""
+        self._stop_watching()
+        self._queue.clear()
+        self._queued_bytes = 0
+        self._receiver.disconnected(exc and ConnectionLost(f"{self.peer}: {exc}"))
+
+    # ------------------------------------------------------------ within
+
+    def _prepared(self, chunks: Sequence[Buffer | FileSlice]) -> list[Buffer | FileSlice]:
+        """The same bytes in as few writes as copying is worth."""
+        prepared: list[Buffer | FileSlice] = []
+        small: list[Buffer] = []
+        for chunk in chunks:
+            piece = chunk
+            if isinstance(piece, FileSlice):
+                is_large = self._is_plaintext and isinstance(piece.file, RealFile)
+                if not is_large or len(piece) < SENDFILE_BYTES_MIN:
+                    piece = piece.read()
+            if isinstance(piece, FileSlice) or len(piece) > JOIN_BYTES_MAX:
+                if small:
+                    prepared.append(small[0] if len(small) == 1 else b"".join(small))
+                    small = []
+                prepared.append(piece)
+            elif len(piece):
+                small.append(piece)
+        if small:
+            prepared.append(small[0] if len(small) == 1 else b"".join(small))
+        return prepared
+
+    def _send_queued(self) -> None:
+        """Send from the queue until it is empty, the socket is full, or it is the others' turn."""
+        turn_bytes = SENDFILE_BYTES_MAX
+        while self._queue and turn_bytes > 0:
+            chunk = self._queue[0]
+            if not isinstance(chunk, FileSlice):
+                self._transport.write(chunk)
+                sent = len(chunk)
+            elif self._transport.get_write_buffer_size() > 0:
+                # What was written before it goes first.
+                break
+            else:
+                try:
+                    sent = self._sendfile(chunk, turn_bytes)
+                except BlockingIOError:
+                    break
+                except OSError:
+                    self._transport.abort()
+                    return
+            self._queued_bytes -= sent
+            turn_bytes -= sent
+            if sent == len(chunk):
+                self._queue.popleft()
+            elif isinstance(chunk, FileSlice):
+                self._queue[0] = FileSlice(chunk.file, chunk.position + sent, chunk.size - sent)
+        if self._queue:
+            self._watch()
+        else:
+            self._stop_watching()
+            if self._is_closing:
+                self._transport.close()
+
+    def _sendfile(self, chunk: FileSlice, bytes_max: int) -> int:
+        assert isinstance(chunk.file, RealFile)
+        sent = os.sendfile(self._twin(), chunk.file.fd, chunk.position, min(chunk.size, bytes_max))
+        if sent == 0:
+            raise OSError("the file is shorter than its slice")
+        return sent
+
+    def _twin(self) -> int:
+        if self._twin_fd is None:
+            self._twin_fd = os.dup(self._transport.get_extra_info("socket").fileno())
+        return self._twin_fd
+
+    def _watch(self) -> None:
+        self._loop.add_writer(self._twin(), self._on_writable)
+
+    def _on_writable(self) -> None:
+        self._send_queued()
+        self._tell_sender()
+
+    def _stop_watching(self) -> None:
+        if self._twin_fd is not None:
+            self._loop.remove_writer(self._twin_fd)
+            os.close(self._twin_fd)
+            self._twin_fd = None
+
+    def _tell_sender(self) -> None:
+        """Pause the sender while the transport or the queue is full; resume it once neither is."""
+        mark = QUEUE_BYTES_LOW if self._is_sender_paused else QUEUE_BYTES_HIGH
+        is_full = self._is_transport_full or self._queued_bytes > mark
+        if is_full and not self._is_sender_paused:
+            self._is_sender_paused = True
+            self._receiver.pause_sending()
+        elif not is_full and self._is_sender_paused:
+            self._is_sender_paused = False
+            self._receiver.resume_sending()
