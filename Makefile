@@ -2,20 +2,21 @@
 
 VENV     := .venv
 BIN      := $(VENV)/bin
-KERNEL_C := $(wildcard src/moldau/wire/records/_kernel.c)
+KERNEL_C := $(wildcard src/moldau/wire/_decoder.c src/moldau/wire/records/_kernel.c)
 WORKERS  ?= 2
 SEEDS    ?= 100
+CUTS     ?= 300
 
 export PIP_NO_INPUT := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench sim clean
+.PHONY: help demo test lint format bench sim powercuts clean
 
 help:  ## Show this list
 	@echo "Moldau: a distributed commit log that speaks Kafka's protocol."
 	@echo
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.base  ## See it work, in a few seconds
 	@$(BIN)/python examples/demo.py
@@ -43,6 +44,9 @@ bench: $(VENV)/.test  ## Measure; bench/README.md says what the figures mean
 
 sim: $(VENV)/.base  ## Run simulated clusters under many seeds: make sim SEEDS=1000
 	@$(BIN)/moldau sim --seeds $(SEEDS)
+
+powercuts: $(VENV)/.base  ## Cut real power under a log, on a loop device: sudo make powercuts CUTS=300
+	@$(BIN)/python tests/power_cuts.py --times $(CUTS)
 
 clean:  ## Remove the environment, caches and everything built
 	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis src/*.egg-info
