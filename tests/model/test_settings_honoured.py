@@ -26,7 +26,7 @@ import pytest
 """@pytest.mark.honours("in.a.string")"""
 
 @pytest.mark.honours("one.name", "another.name")
-@pytest.mark.parametrize("x", [1])
+@pytest.mark.parametrize("x", [pytest.param(1, marks=pytest.mark.honours("in.a.row"))])
 def test_something(x): ...
 
 class TestMore:
@@ -36,7 +36,7 @@ class TestMore:
 @pytest.mark.honours("not.a.test")
 def helper(): ...
 '''
-    assert list(names_shown(source)) == ["one.name", "another.name", "in.a.class"]
+    assert list(names_shown(source)) == ["one.name", "another.name", "in.a.row", "in.a.class"]
 
 
 @pytest.mark.parametrize("name", ["retention.ms", "log.retention.hours"])
@@ -55,6 +55,7 @@ def names_shown(source: str) -> Iterator[str]:
     """The names in the `honours` marks on the tests of a module."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
-            for mark in node.decorator_list:
-                if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.honours":
-                    yield from (ast.literal_eval(argument) for argument in mark.args)
+            for decorator in node.decorator_list:
+                for mark in ast.walk(decorator):
+                    if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.honours":
+                        yield from (ast.literal_eval(argument) for argument in mark.args)
