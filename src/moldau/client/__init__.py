@@ -1,0 +1,92 @@
+"""A small client for Kafka's protocol, async, with a synchronous face.
+
+    async with connect("localhost:9092", linger_ms=20) as client:
+        async with client.producer() as producer:
+            delivery = await producer.send("orders", b"value", key=b"key")
+            print((await delivery).offset)
+        async for record in client.consumer(["orders"], auto_offset_reset="earliest"):
+            print(record.value)
+
+`connect_sync` gives the same with methods that block. Settings have Kafka's names, with "." or "_".
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from moldau.client.admin import AlterOperation, NewTopic, ResourceType
+from moldau.client.client import Client, open_client
+from moldau.client.consumer import Consumer, ConsumerRecord
+from moldau.client.errors import ClientError, Unreachable
+from moldau.client.offsets import EARLIEST, LATEST, MAX_TIMESTAMP
+from moldau.client.producer import Delivered, Delivery, Producer
+from moldau.client.settings import ClientSettings, SettingValue, parse_addresses
+from moldau.world.clock import LoopClock
+from moldau.world.ports import Clock, Network, Randomness, Tasks
+
+if TYPE_CHECKING:
+    from moldau.client.blocking import BlockingClient
+
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "MAX_TIMESTAMP",
+    "AlterOperation",
+    "Client",
+    "ClientError",
+    "Consumer",
+    "ConsumerRecord",
+    "Delivered",
+    "Delivery",
+    "NewTopic",
+    "Producer",
+    "ResourceType",
+    "Unreachable",
+    "connect",
+    "connect_sync",
+    "open_client",
+]
+
+
+def connect(bootstrap_servers: str, **settings: SettingValue) -> AbstractAsyncContextManager[Client]:
+    """A client of the cluster at `host:port,...`, on the real machine."""
+    parsed = ClientSettings.parse(settings)
+    return open_client(_real_ports(parsed), parse_addresses(bootstrap_servers), parsed)
+
+
+def connect_sync(bootstrap_servers: str, **settings: SettingValue) -> BlockingClient:
+    """The same with methods that block, for scripts and Spark's workers; its loop runs in a thread."""
+    from moldau.client.blocking import BlockingClient
+
+    ClientSettings.parse(settings)  # what is wrong with them shows here rather than in the thread
+    return BlockingClient(lambda: connect(bootstrap_servers, **settings))
+
+
+@dataclass(frozen=True, slots=True)
+class _Ports:
+    """The real machine, less the disk, which a client does not need."""
+
+    clock: Clock
+    randomness: Randomness
+    tasks: Tasks
+    network: Network
+
+
+def _real_ports(settings: ClientSettings) -> _Ports:
+    from moldau.world.real import RealRandomness, RealTasks
+    from moldau.world.real.network import RealNetwork
+
+    tls = None
+    if settings.security_protocol == "SSL":
+        import ssl
+
+        tls = ssl.create_default_context(cafile=settings.ssl_ca_location or None)
+    return _Ports(
+        clock=LoopClock(wall_ms=lambda: time.time_ns() // 1_000_000),
+        randomness=RealRandomness(),
+        tasks=RealTasks(),
+        network=RealNetwork(client_tls=tls),
+    )
