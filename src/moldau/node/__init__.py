@@ -1,0 +1,1 @@
+"""The process: carries out what the cores decide, over the ports of a world."""

@@ -1,0 +1,605 @@
+"""One replica of the metadata quorum on a machine: carries out what `raft.Quorum` decides, decides nothing.
+
+All events pass through one queue and are taken in by one task, so that an effect is carried out before the
+next event is looked at. Flushes, messages and snapshots run beside it and come back as events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Protocol
+
+from moldau.log.config import LogConfig
+from moldau.log.log import Log
+from moldau.model.errors import ErrorCode, KafkaError, MalformedMessage
+from moldau.model.ids import Epoch, Offset
+from moldau.model.settings.table import GIB
+from moldau.node.peers import Peers
+from moldau.node.quorum_files import (
+    EMPTY_STATE,
+    PART_SUFFIX,
+    checkpoint_name,
+    encode_snapshot,
+    list_snapshots,
+    make_quorum_directory,
+    read_election,
+    read_snapshot,
+    write_election,
+    write_snapshot,
+)
+from moldau.node.quorum_listener import Forget, QuorumConnection, Respond
+from moldau.node.quorum_wire import VERSIONS, Filled, from_wire, reply_from_wire, reply_to_wire, to_wire
+from moldau.raft import events
+from moldau.raft.control import voter_changes
+from moldau.raft.events import ElectionState, Event
+from moldau.raft.log_view import OffsetAndEpoch
+from moldau.raft.messages import FetchReply, FetchSnapshotReply, LogRange, Request, SnapshotRange
+from moldau.raft.messages import Reply as ReplyMessage
+from moldau.raft.quorum import Identity, Quorum, Timing
+from moldau.raft.roles import Role
+from moldau.raft.voters import Endpoint, VoterHistory
+from moldau.wire import message
+from moldau.wire.records.batch import decode_batch, encode_batch, encode_control_batch
+from moldau.wire.records.header import iter_headers
+from moldau.wire.records.record import Record
+from moldau.world.ports import Address, ConnectionLost, DiskFailed, File, Flush, Scope, World
+
+PATH: Final = "__cluster_metadata-0"
+PROPOSALS_MAX: Final = 10_000
+_READ_BYTES: Final = 1_048_576
+_SNAPSHOTS_KEPT: Final = 2
+
+
+class Change(NamedTuple):
+    """A record that somebody wants in the log."""
+
+    key: bytes | None
+    value: bytes | None
+
+
+class StateMachine(Protocol):
+    """What the committed records mean; the same records give the same state on every replica."""
+
+    def restore(self, records: Sequence[Record], end: Offset) -> None:
+        """Begin anew with what a snapshot of everything before `end` holds."""
+        ...
+
+    def apply(self, records: Sequence[Record], end: Offset) -> None:
+        """Take in committed records; `end` is the offset after them, control records included."""
+        ...
+
+    def dump(self) -> Sequence[Record]:
+        """The state as records, for a snapshot."""
+        ...
+
+    def role_changed(self, role: Role) -> None:
+        """This replica leads, or follows another one."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumConfig:
+    """What an operator may set."""
+
+    timing: Timing = field(default_factory=Timing)
+    request_timeout_ms: int = 2000
+    snapshot_records: int = 10_000
+    segment_bytes: int = GIB
+
+
+class QuorumNode:
+    """A replica of the quorum; `run` is its life."""
+
+    def __init__(
+        self, world: World, identity: Identity, machine: StateMachine, config: QuorumConfig | None = None
+    ) -> None:
+        self.identity = identity
+        self.config = config or QuorumConfig()
+        self.peers = Peers(world.network, world.clock, client_id=f"quorum-{identity.me.key.node_id}")
+        self._world = world
+        self._machine = machine
+        self._events: deque[Event] = deque()
+        self._woken = asyncio.Event()
+        self._tokens = 0
+        self._answers: dict[int, tuple[message.Request, Respond]] = {}
+        self._proposals: list[tuple[Sequence[Change], asyncio.Future[Offset]]] = []
+        self._proposed: dict[int, list[tuple[int, asyncio.Future[Offset]]]] = {}
+        self._quorum: Quorum | None = None
+        self._is_flushing = False
+        self._is_taking_snapshot = False
+
+    # ------------------------------------------------------------ for the rest of the node
+
+    @property
+    def quorum(self) -> Quorum:
+        """The core; for others to look at, once the node `is_open`."""
+        assert self._quorum is not None, "the quorum has not been opened"
+        return self._quorum
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the log has been read, and this replica takes part."""
+        return self._quorum is not None
+
+    @property
+    def applied(self) -> Offset:
+        """Up to where the state machine has taken in the log."""
+        return self._applied
+
+    async def propose(self, changes: Sequence[Change]) -> Offset:
+        """Have records committed, in one batch with what else is proposed in this tick; gives their end.
+
+        NOT_CONTROLLER says that nothing was written; REQUEST_TIMED_OUT that it was, and may be committed yet.
+        """
+        if len(self._proposals) >= PROPOSALS_MAX:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "Too many proposals wait already.")
+        outcome: asyncio.Future[Offset] = asyncio.get_running_loop().create_future()
+        self._proposals.append((changes, outcome))
+        self._woken.set()
+        return await outcome
+
+    async def ask(self, to: Endpoint, request: Request) -> ReplyMessage:
+        """Ask another replica, or this one, as any peer would; ConnectionLost if it does not answer."""
+        wire_request = to_wire(request)
+        response = await self.peers.ask(
+            Address(to.host, to.port),
+            wire_request,
+            version=VERSIONS[type(wire_request)],
+            timeout_ms=self.config.request_timeout_ms,
+        )
+        return reply_from_wire(response)
+
+    def resign(self) -> None:
+        """Hand leadership over, if it is ours, before the node stops."""
+        self._tell(events.ResignationWanted())
+
+    async def run(self) -> None:
+        """Take part in the quorum until cancelled; DiskFailed if the disk can no longer be trusted."""
+        try:
+            self._open()
+            async with self._world.tasks.scope() as scope:
+                self._scope: Scope = scope
+                at = self.identity.me.endpoints[0]
+                listener = await self._world.network.listen(
+                    Address(at.host, at.port), lambda: QuorumConnection(self._serve)
+                )
+                try:
+                    await self._take_in_events()
+                finally:
+                    await listener.close()
+        except OSError as error:
+            # A write that failed may have happened in part: the next start finds out what is there.
+            raise DiskFailed(f"the quorum's disk failed: {error}") from error
+
+    async def _take_in_events(self) -> None:
+        while True:
+            while self._events:
+                self._step(self._events.popleft())
+            if self._proposals:
+                self._step(self._next_proposal())
+                continue
+            self._woken.clear()
+            deadline_ms = self.quorum.deadline_ms
+            pause_ms = None if deadline_ms is None else deadline_ms - self._world.clock.now_ms()
+            if pause_ms is None:
+                await self._woken.wait()
+            elif pause_ms <= 0 or not await self._is_woken_within(pause_ms):
+                self._step(events.Tick())
+
+    async def _is_woken_within(self, pause_ms: int) -> bool:
+        try:
+            async with self._world.clock.timeout_ms(pause_ms):
+                await self._woken.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _tell(self, event: Event) -> None:
+        self._events.append(event)
+        self._woken.set()
+
+    def _step(self, event: Event) -> None:
+        has_changed_log = False
+        for effect in self.quorum.step(event, self._world.clock.now_ms()):
+            has_changed_log |= self._carry_out(effect)
+        if has_changed_log:
+            self._events.appendleft(events.LogChanged())
+            self._flush_soon()
+
+    # ------------------------------------------------------------ opening
+
+    def _open(self) -> None:
+        world, disk = self._world, self._world.disk
+        make_quorum_directory(disk, PATH)
+        for name in disk.list(PATH):
+            if name.endswith(PART_SUFFIX):
+                disk.remove(f"{PATH}/{name}")
+        self.view = QuorumLog(world, segment_bytes=self.config.segment_bytes)
+        self._applied = self.view.latest_snapshot.offset
+        history = VoterHistory()
+        if self.view.snapshots:
+            snapshot = read_snapshot(self.view.read_snapshot_file(self.view.latest_snapshot))
+            history = VoterHistory.starting_at(self._applied, snapshot.voters)
+            self._machine.restore(snapshot.records, self._applied)
+        for records in self.view.batches(self._applied, self.view.end_offset):
+            for offset, voters in voter_changes(records):
+                history = history.changed(offset, voters)
+        self._snapshot_at = self._applied
+        self._quorum = Quorum(
+            self.identity,
+            log=self.view,
+            voters=history,
+            election=self._election_on_disk(),
+            timing=self.config.timing,
+            jitter_seed=world.randomness.below(2**63),
+            now_ms=world.clock.now_ms(),
+        )
+
+    def _election_on_disk(self) -> ElectionState:
+        """The election state; its epoch is never below what the log proves to have been."""
+        state = read_election(self._world.disk, PATH)
+        if state.epoch < self.view.last_epoch:
+            return ElectionState(self.view.last_epoch)
+        return state
+
+    # ------------------------------------------------------------ carrying out
+
+    def _carry_out(self, effect: events.Effect) -> bool:
+        """Do what the core wants; tells whether that changed the log."""
+        match effect:
+            case events.PersistElection(state):
+                self._scope.start(self._persist(state), name="quorum persists its vote")
+            case events.AppendAsLeader(epoch, batch):
+                self.view.append(batch, epoch)
+                return True
+            case events.AppendControl(epoch, kind, value):
+                batch = encode_control_batch(kind, value, timestamp=self._world.clock.wall_ms())
+                self.view.append(batch, epoch)
+                return True
+            case events.AppendAsFollower(records):
+                self.view.append_as_follower(records)
+                return True
+            case events.Truncate(end):
+                self.view.truncate(end)
+                return True
+            case events.WriteSnapshot(snapshot_id, position, data):
+                self.view.write_part(snapshot_id, position, data)
+            case events.SaveSnapshot(snapshot_id):
+                self._scope.start(self._save_download(snapshot_id), name="quorum saves a snapshot")
+            case events.LoadSnapshot(snapshot_id):
+                self._load(snapshot_id)
+            case events.Trim(start):
+                self.view.trim(start)
+                self._flush_soon()
+            case events.SendRequest(request_id, to, request):
+                self._scope.start(self._send(request_id, to, request), name=f"quorum asks {to.host}")
+            case events.Reply(token, reply):
+                self._respond(token, reply)
+            case events.Committed(offset):
+                self._apply_up_to(offset)
+            case events.ProposalCommitted(token, end):
+                for end_delta, outcome in self._proposed.pop(token):
+                    if not outcome.done():
+                        outcome.set_result(Offset(end - end_delta))
+            case events.ProposalRefused(token):
+                self._fail(token, ErrorCode.NOT_CONTROLLER)
+            case events.ProposalUncertain(token):
+                self._fail(token, ErrorCode.REQUEST_TIMED_OUT)
+            case events.RoleChanged(role):
+                self._machine.role_changed(role)
+        return False
+
+    async def _persist(self, state: ElectionState) -> None:
+        await self._flush(write_election(self._world.disk, PATH, state))
+        self._tell(events.ElectionPersisted(state))
+
+    async def _flush(self, work: Flush) -> None:
+        try:
+            await self._world.disk.flush(work)
+        except OSError as error:
+            raise DiskFailed(f"the quorum's disk failed: {error}") from error
+
+    def _flush_soon(self) -> None:
+        if not self._is_flushing and self.view.log.is_dirty:
+            self._is_flushing = True
+            self._scope.start(self._flush_log(), name="quorum flushes its log")
+
+    async def _flush_log(self) -> None:
+        while self.view.log.is_dirty:
+            try:
+                work = self.view.log.begin_flush()
+            except OSError as error:
+                raise DiskFailed(f"the quorum's disk failed: {error}") from error
+            await self._flush(work.flush)
+            self.view.log.flushed(work)
+            self._tell(events.Flushed())
+        self._is_flushing = False
+
+    # ------------------------------------------------------------ talking
+
+    async def _send(self, request_id: int, to: Endpoint, request: Request) -> None:
+        try:
+            reply = await self.ask(to, request)
+        except (ConnectionLost, KafkaError, MalformedMessage, ValueError):
+            self._tell(events.Unanswered(request_id))
+        else:
+            self._tell(events.Answered(request_id, reply))
+
+    def _serve(self, request: message.Request, respond: Respond) -> Forget:
+        self._tokens += 1
+        token = self._tokens
+        self._tell(events.Asked(token, from_wire(request)))
+        self._answers[token] = (request, respond)
+
+        def forget() -> None:
+            self._answers.pop(token, None)
+            self._tell(events.Gone(token))
+
+        return forget
+
+    def _respond(self, token: int, reply: ReplyMessage) -> None:
+        if token not in self._answers:
+            return
+        request, respond = self._answers.pop(token)
+        respond(reply_to_wire(self._filled(reply), request, now_wall_ms=self._world.clock.wall_ms()))
+
+    def _filled(self, reply: ReplyMessage) -> Filled:
+        match reply:
+            case FetchReply(records=LogRange(start, bytes_max)):
+                return Filled(reply, self.view.read(start, bytes_max=bytes_max))
+            case FetchSnapshotReply(data=SnapshotRange(snapshot_id, position, bytes_max)):
+                return Filled(reply, self.view.read_snapshot_file(snapshot_id, position, bytes_max))
+        return Filled(reply)
+
+    # ------------------------------------------------------------ proposals
+
+    def _next_proposal(self) -> Event:
+        """Everything that was proposed in this tick, as one batch."""
+        taken, self._proposals = self._proposals, []
+        self._tokens += 1
+        wall_ms = self._world.clock.wall_ms()
+        records: list[Record] = []
+        ends: list[tuple[int, asyncio.Future[Offset]]] = []
+        for changes, outcome in taken:
+            first = len(records)
+            records += [
+                Record(first + number, wall_ms, change.key, change.value)
+                for number, change in enumerate(changes)
+            ]
+            ends.append((len(records), outcome))
+        self._proposed[self._tokens] = [(len(records) - end, outcome) for end, outcome in ends]
+        return events.Proposed(self._tokens, encode_batch(records), len(records))
+
+    def _fail(self, token: int, error: ErrorCode) -> None:
+        for _, outcome in self._proposed.pop(token):
+            if not outcome.done():
+                outcome.set_exception(KafkaError(error))
+
+    # ------------------------------------------------------------ the state machine and its snapshots
+
+    def _apply_up_to(self, offset: Offset) -> None:
+        self.view.log.advance_high_watermark(offset)
+        for records in self.view.batches(self._applied, offset):
+            for position, header in iter_headers(records):
+                batch = memoryview(records)[position : position + header.size_bytes]
+                data = () if header.is_control else decode_batch(batch)[1]
+                self._applied = Offset(header.next_offset)
+                self._machine.apply(data, self._applied)
+        assert self._applied == offset, (self._applied, offset)
+        if self._applied - self._snapshot_at >= self.config.snapshot_records:
+            self._take_snapshot()
+
+    def _take_snapshot(self) -> None:
+        """Write down the state as it is now, while the log goes on."""
+        if self._is_taking_snapshot:
+            return
+        self._is_taking_snapshot = True
+        self._snapshot_at = self._applied
+        epoch = self.view.epoch_before(self._applied)
+        snapshot_id = OffsetAndEpoch(self._applied, epoch)
+        batches = encode_snapshot(
+            self.quorum.voters.at(self._applied),
+            self._machine.dump(),
+            epoch=epoch,
+            timestamp=self._world.clock.wall_ms(),
+        )
+        work = write_snapshot(self._world.disk, PATH, snapshot_id, batches)
+        self._scope.start(self._save_own(snapshot_id, work), name="quorum takes a snapshot")
+
+    async def _save_own(self, snapshot_id: OffsetAndEpoch, work: Flush) -> None:
+        await self._flush(work)
+        self.view.snapshot_saved(snapshot_id)
+        self._is_taking_snapshot = False
+        self._tell(events.SnapshotTaken(snapshot_id))
+
+    async def _save_download(self, snapshot_id: OffsetAndEpoch) -> None:
+        await self._flush(Flush(files=(self.view.open_part(snapshot_id),)))
+        self._tell(events.SnapshotSaved(snapshot_id))
+
+    def _load(self, snapshot_id: OffsetAndEpoch) -> None:
+        snapshot = read_snapshot(self.view.read_part(snapshot_id))
+        self.view.load(snapshot_id)
+        self._applied = self._snapshot_at = snapshot_id.offset
+        self._machine.restore(snapshot.records, self._applied)
+        self._events.appendleft(events.SnapshotLoaded(snapshot_id, snapshot.voters))
+
+
+class QuorumLog:
+    """The log and the snapshots beside it: answers the core's LogView, and changes as effects say."""
+
+    def __init__(self, world: World, *, segment_bytes: int) -> None:
+        self._world = world
+        self._disk = world.disk
+        self.snapshots = list_snapshots(world.disk, PATH)
+        start = self.latest_snapshot
+        self.log = Log.open(
+            world.disk,
+            PATH,
+            # Snapshots decide what may go, not the age of records.
+            LogConfig(segment_bytes=segment_bytes, is_deleted=False, file_delete_delay_ms=0),
+            recovery_point=start.offset,
+            is_clean=False,
+            now_ms=world.clock.wall_ms(),
+            log_start_offset=start.offset,
+            high_watermark=start.offset,
+        )
+        # A power cut may have come after a snapshot was downloaded and before it replaced the log.
+        if self.log.log_end_offset > start.offset:
+            first_epoch = self.log.epochs.epoch_at(start.offset)
+            if first_epoch is None or first_epoch < start.epoch:
+                self._restart_log(start.offset)
+
+    # ------------------------------------------------------------ LogView
+
+    @property
+    def start_offset(self) -> Offset:
+        """The first offset that the log still holds."""
+        return Offset(self.log.log_start_offset)
+
+    @property
+    def end_offset(self) -> Offset:
+        """The offset of the next record."""
+        return Offset(self.log.log_end_offset)
+
+    @property
+    def flushed_offset(self) -> Offset:
+        """The end of what would survive a power cut."""
+        return Offset(self.log.flushed_end_offset)
+
+    @property
+    def last_epoch(self) -> Epoch:
+        """The epoch of the last record, or of the snapshot if there is none after it."""
+        return self.epoch_before(self.end_offset)
+
+    @property
+    def latest_snapshot(self) -> OffsetAndEpoch:
+        """The newest snapshot on disk."""
+        return self.snapshots[-1] if self.snapshots else EMPTY_STATE
+
+    def end_of_epoch(self, epoch: Epoch) -> OffsetAndEpoch:
+        """The largest epoch in the log that is not above `epoch`, and the offset after its last record."""
+        starts = list(self.log.epochs) if self.end_offset > self.start_offset else []
+        ends = [*(start.start_offset for start in starts[1:]), self.log.log_end_offset]
+        found = [
+            OffsetAndEpoch(Offset(end), Epoch(start.epoch))
+            for start, end in zip(starts, ends, strict=False)
+            if start.epoch <= epoch
+        ]
+        return found[-1] if found else OffsetAndEpoch(self.start_offset, self._epoch_before_start())
+
+    def snapshot_size(self, snapshot_id: OffsetAndEpoch) -> int | None:
+        """The length of a snapshot in bytes; None if it is not here."""
+        if snapshot_id not in self.snapshots:
+            return None
+        return self._disk.open(f"{PATH}/{checkpoint_name(snapshot_id)}").size()
+
+    def epoch_before(self, offset: Offset) -> Epoch:
+        """The epoch of the record that ends at `offset`."""
+        if offset <= self.start_offset:
+            return self._epoch_before_start()
+        epoch = self.log.epochs.epoch_at(offset - 1)
+        assert epoch is not None, offset
+        return Epoch(epoch)
+
+    def _epoch_before_start(self) -> Epoch:
+        ends_here = [s.epoch for s in self.snapshots if s.offset == self.start_offset]
+        return ends_here[-1] if ends_here else EMPTY_STATE.epoch
+
+    # ------------------------------------------------------------ reading
+
+    def read(self, start: Offset, *, bytes_max: int) -> bytes:
+        """Whole batches from `start` on; none if the log has moved on while the reply waited."""
+        if not self.start_offset <= start <= self.end_offset:
+            return b""
+        found = self.log.read(start, bytes_max=bytes_max, end_limit=self.log.log_end_offset)
+        return found.records.read() if found.records is not None else b""
+
+    def batches(self, start: Offset, end: Offset) -> list[bytes]:
+        """The batches from `start` up to `end`, in stretches."""
+        stretches: list[bytes] = []
+        while start < end:
+            found = self.log.read(start, bytes_max=_READ_BYTES, end_limit=end)
+            assert found.records is not None, (start, end)
+            stretches.append(found.records.read())
+            start = Offset(found.end_offset)
+        return stretches
+
+    def read_snapshot_file(
+        self, snapshot_id: OffsetAndEpoch, position: int = 0, bytes_max: int | None = None
+    ) -> bytes:
+        """A stretch of a snapshot, or all of it; nothing if it went while the reply waited."""
+        if snapshot_id not in self.snapshots:
+            return b""
+        file = self._disk.open(f"{PATH}/{checkpoint_name(snapshot_id)}")
+        data = file.read(position, file.size() if bytes_max is None else bytes_max)
+        file.close()
+        return data
+
+    # ------------------------------------------------------------ changing
+
+    def append(self, batch: bytes, epoch: Epoch) -> None:
+        """Append as the leader of `epoch`."""
+        self.log.append_as_leader(bytearray(batch), leader_epoch=epoch, now_ms=self._world.clock.wall_ms())
+
+    def append_as_follower(self, records: bytes) -> None:
+        """Append the leader's batches."""
+        self.log.append_as_follower(records, now_ms=self._world.clock.wall_ms())
+
+    def truncate(self, end: Offset) -> None:
+        """Cut the log at `end`, durably, so that what went cannot come back under what follows."""
+        self.log.truncate_to(end)
+        self._flush_now()
+
+    def trim(self, start: Offset) -> None:
+        """Drop the log before `start`, and all but the newest snapshots."""
+        self.log.advance_log_start(start)
+        self.log.roll()
+        now_ms = self._world.clock.wall_ms()
+        self.log.apply_retention(now_ms)
+        self.log.remove_deleted(now_ms)
+        for snapshot_id in self.snapshots[:-_SNAPSHOTS_KEPT]:
+            self._disk.remove(f"{PATH}/{checkpoint_name(snapshot_id)}")
+        self.snapshots = self.snapshots[-_SNAPSHOTS_KEPT:]
+
+    def snapshot_saved(self, snapshot_id: OffsetAndEpoch) -> None:
+        """A snapshot is durable under its name."""
+        self.snapshots = sorted({*self.snapshots, snapshot_id})
+
+    def load(self, snapshot_id: OffsetAndEpoch) -> None:
+        """Give a downloaded snapshot its name, and let the log start anew at its end."""
+        # Its name first: a log that starts where no snapshot ends has lost everything before.
+        name = f"{PATH}/{checkpoint_name(snapshot_id)}"
+        self._disk.flush_blocking(Flush(renames=((name + PART_SUFFIX, name),), directories=(PATH,)))
+        self.snapshot_saved(snapshot_id)
+        self._restart_log(snapshot_id.offset)
+
+    def _restart_log(self, offset: Offset) -> None:
+        self.log.truncate_fully(offset)
+        self._flush_now()
+
+    def _flush_now(self) -> None:
+        work = self.log.begin_flush()
+        self._disk.flush_blocking(work.flush)
+        self.log.flushed(work)
+
+    def write_part(self, snapshot_id: OffsetAndEpoch, position: int, data: bytes) -> None:
+        """Keep a piece of a snapshot that is being downloaded."""
+        name = f"{PATH}/{checkpoint_name(snapshot_id)}{PART_SUFFIX}"
+        file = self._disk.open(name, create=True)
+        file.truncate(position)
+        file.append((data,))
+        file.close()
+
+    def open_part(self, snapshot_id: OffsetAndEpoch) -> File:
+        """The file of a downloaded snapshot."""
+        return self._disk.open(f"{PATH}/{checkpoint_name(snapshot_id)}{PART_SUFFIX}")
+
+    def read_part(self, snapshot_id: OffsetAndEpoch) -> bytes:
+        """A downloaded snapshot."""
+        file = self.open_part(snapshot_id)
+        data = file.read(0, file.size())
+        file.close()
+        return data

@@ -1,0 +1,1 @@
+"""Agreement: who leads the metadata quorum, and which records of its log are committed. Pure."""
