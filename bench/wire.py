@@ -2,8 +2,9 @@
 
 Both sides turn the same content into whole bytes and whole bytes into objects, at the versions that
 kafka-python speaks, with the garbage collector on as in any real process. `call` compares the methods that
-clients of both use, and is promised to be at least two for Produce and Fetch; `codec` compares the compiled
-functions alone, without the way to them. Record batches are opaque here; bench/records.py is about them.
+clients of both use, and is promised to be at least two for Produce and Fetch; `codec` compares the functions
+behind them, without the way there. `pure` does so with the decoder in Python, which serves where C is not
+compiled, and about which nothing is promised. Record batches are opaque here; bench/records.py is about them.
 """
 
 from __future__ import annotations
@@ -23,16 +24,18 @@ from kafka.protocol.producer.produce import ProduceRequest as TheirProduceReques
 from kafka.protocol.producer.produce import ProduceResponse as TheirProduceResponse
 from kafka.protocol.schemas.fields.codecs import EncodeBufferPool
 
-from moldau.wire.compiler import Chunk, decoder, encoder
+from moldau.wire.compiler import HAS_INTERPRETER, Chunk, decoder, encoder, python_decoder
 from moldau.wire.message import Message
 from moldau.wire.messages import fetch, produce
 
 PRODUCE_VERSION, FETCH_VERSION = 9, 12
 BATCH = bytes(range(256)) * 4
 SHAPES = {"1 x 1": (1, 1), "10 x 10": (10, 10)}
-ROUNDS = 60
-SECONDS_PER_ROUND = 0.004
+# Many short rounds: on a busy machine a long one is hardly ever left alone.
+ROUNDS = 150
+SECONDS_PER_ROUND = 0.001
 RATIO_MIN = 2.0
+DECODERS_IN = "C" if HAS_INTERPRETER else "Python"
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,7 @@ class Figure:
     kafka_python_us: float
     call_ratio: float
     codec_ratio: float
+    pure_ratio: float | None  # there is no other encoder than the one in Python
 
 
 def produce_request(topics: int, partitions: int) -> Message:
@@ -149,10 +153,22 @@ def measure() -> list[Figure]:
             data = message.encode(version)
             ours, theirs = our_functions(message, data, version), their_functions(their_class, data, version)
             for way in ("encode", "decode"):
-                ours_us, theirs_us = best_of_both(ours[way], theirs[way])
-                our_codec_us, their_codec_us = best_of_both(ours[f"{way} codec"], theirs[f"{way} codec"])
-                call_ratio, codec_ratio = theirs_us / ours_us, their_codec_us / our_codec_us
-                figures.append(Figure(what, shape, way, ours_us, theirs_us, call_ratio, codec_ratio))
+                ours_us, theirs_us = best_of_each(ours[way], theirs[way])
+                codecs = [ours[f"{way} codec"]] + ([ours["decode pure"]] if way == "decode" else [])
+                *codecs_us, their_codec_us = best_of_each(*codecs, theirs[f"{way} codec"])
+                codec_ratio, pure_ratio, *_ = [their_codec_us / us for us in codecs_us] + [None]
+                figures.append(
+                    Figure(
+                        what=what,
+                        topics_x_partitions=shape,
+                        direction=way,
+                        ours_us=ours_us,
+                        kafka_python_us=theirs_us,
+                        call_ratio=theirs_us / ours_us,
+                        codec_ratio=codec_ratio,
+                        pure_ratio=pure_ratio,
+                    )
+                )
     return figures
 
 
@@ -160,9 +176,13 @@ Functions = dict[str, Callable[[], object]]
 
 
 def our_functions(message: Message, data: bytes, version: int) -> Functions:
-    """Our two directions."""
+    """Our two directions, and reading in Python alone."""
     kind = type(message)
-    encode, decode = encoder(kind, version), decoder(kind, version)
+    encode, decode, decode_pure = (
+        encoder(kind, version),
+        decoder(kind, version),
+        python_decoder(kind, version),
+    )
 
     def encode_whole() -> bytes:
         chunks: list[Chunk] = []
@@ -174,6 +194,7 @@ def our_functions(message: Message, data: bytes, version: int) -> Functions:
         "decode": lambda: kind.decode(data, version),
         "encode codec": encode_whole,
         "decode codec": lambda: decode(data, 0, len(data)),
+        "decode pure": lambda: decode_pure(data, 0, len(data)),
     }
 
 
@@ -200,15 +221,15 @@ def their_functions(their_class: Any, data: bytes, version: int) -> Functions:
     }
 
 
-def best_of_both(ours: Callable[[], object], theirs: Callable[[], object]) -> tuple[float, float]:
-    """Microseconds per call of each; rounds alternate, so that a busy machine is unfair to neither."""
-    timers = [Timer(ours, setup=gc.enable), Timer(theirs, setup=gc.enable)]
+def best_of_each(*functions: Callable[[], object]) -> list[float]:
+    """Microseconds per call of each; rounds alternate, so that a busy machine is unfair to none."""
+    timers = [Timer(function, setup=gc.enable) for function in functions]
     counts = [max(1, int(SECONDS_PER_ROUND / (timer.timeit(20) / 20))) for timer in timers]
-    best = [float("inf"), float("inf")]
+    best = [float("inf")] * len(timers)
     for _ in range(ROUNDS):
-        for side in (0, 1):
-            best[side] = min(best[side], timers[side].timeit(counts[side]) / counts[side] * 1e6)
-    return best[0], best[1]
+        for side, (timer, count) in enumerate(zip(timers, counts, strict=True)):
+            best[side] = min(best[side], timer.timeit(count) / count * 1e6)
+    return best
 
 
 def main() -> int:
@@ -223,10 +244,11 @@ def main() -> int:
         print(json.dumps([asdict(figure) for figure in figures], indent=2))
     else:
         head = f"{'message':17} {'topics':8} {'way':7} {'moldau':>10} {'kafka-python':>13}"
-        print(f"{head}   call  codec  (best of {ROUNDS})")
+        print(f"{head}   call  codec   pure  (best of {ROUNDS}, decoders in {DECODERS_IN})")
         for f in figures:
             times = f"{f.ours_us:7.2f} us {f.kafka_python_us:10.2f} us"
-            ratios = f"{f.call_ratio:5.2f}  {f.codec_ratio:5.2f}"
+            pure = "" if f.pure_ratio is None else f"{f.pure_ratio:5.2f}"
+            ratios = f"{f.call_ratio:5.2f}  {f.codec_ratio:5.2f}  {pure}"
             print(f"{f.what:17} {f.topics_x_partitions:8} {f.direction:7} {times}  {ratios}")
         print(f"{len(figures) - len(slow)} of {len(figures)} are at least {RATIO_MIN} times as fast.")
     return bool(slow) and options.check

@@ -1,11 +1,12 @@
-"""One encoder and one decoder per (message, version), written as straight Python and compiled on first use.
+"""One encoder and one decoder per (message, version), made from its declaration on first use.
 
-The code is specialised until nothing is left to look up: fields that the version does not have are gone, and
-every run of fixed-size fields, together with the length in front of the next string or array and the count of
-tags behind it, is one `struct` call. `source_of` shows what was written.
+Encoders are straight Python, specialised until nothing is left to look up: fields that the version does not
+have are gone, and every run of fixed-size fields, together with the length in front of the next string or
+array and the count of tags behind it, is one `struct` call. `source_of` shows what was written.
 
-A decoder trusts nothing. Slices clamp and `struct` refuses to read past the buffer, so it is enough to check
-a count against the bytes that are left before a loop, and the position against the end after the last field.
+Decoders come in two kinds that give the same messages and the same complaints: a program for the interpreter
+in `_decoder.c` where that is compiled, and else straight Python again. Both trust nothing: no read goes past
+the end, and a count is checked against the bytes that are left before anything is made of it.
 """
 
 from __future__ import annotations
@@ -14,14 +15,39 @@ import struct
 from collections.abc import Callable
 from functools import cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    NamedTuple,
+    Protocol,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import msgspec
 from msgspec.structs import force_setattr
 
 from moldau.model.errors import MalformedMessage
-from moldau.wire.types import RECORDS, STRING, FieldSpec, FileSlice, Fixed, Sized, Struct, Versions
+from moldau.wire.types import BYTES, RECORDS, STRING, FieldSpec, FileSlice, Fixed, Sized, Struct, Versions
 
+if TYPE_CHECKING:
+    from moldau.wire._decoder import Decoder as _Interpreter
+
+    HAS_INTERPRETER: bool
+else:
+    try:
+        # MOLDAU_KERNEL=pure makes this import fail: C looks at the environment, pure code may not.
+        from moldau.wire._decoder import Decoder as _Interpreter
+
+        HAS_INTERPRETER = True
+    except ImportError:
+        HAS_INTERPRETER = False
+
+Buffer = bytes | bytearray | memoryview
 Chunk = bytes | bytearray | memoryview | FileSlice
 S = TypeVar("S", bound=Struct)
 S_co = TypeVar("S_co", bound=Struct, covariant=True)
@@ -43,7 +69,7 @@ class Encoder(Protocol):
 class Decoder(Protocol[S_co]):
     """Reads a message from `buffer` at `position`, never past `end`; gives it and the position behind it."""
 
-    def __call__(self, buffer: bytes | bytearray, position: int, end: int) -> tuple[S_co, int]: ...
+    def __call__(self, buffer: Buffer, position: int, end: int, /) -> tuple[S_co, int]: ...
 
 
 @cache
@@ -54,7 +80,13 @@ def encoder(cls: type[Struct], version: int) -> Encoder:
     return built
 
 
-def _build_decoder(cls: type[Struct], version: int) -> Any:
+def compiled_decoder(cls: type[Struct], version: int) -> Any:
+    """The decoder that is interpreted in C; only there if `HAS_INTERPRETER`."""
+    return _Interpreter(program_of(cls, version), _label(cls, version))
+
+
+def python_decoder(cls: type[Struct], version: int) -> Any:
+    """Its twin, the decoder in Python."""
     return _DecoderWriter(cls, version).build("decode")
 
 
@@ -64,11 +96,11 @@ class DecoderOf(Protocol):
     def __call__(self, cls: type[S], version: int) -> Decoder[S]: ...
 
 
-decoder: DecoderOf = cache(_build_decoder)
+decoder: DecoderOf = cache(compiled_decoder if HAS_INTERPRETER else python_decoder)
 
 
 def source_of(cls: type[Struct], version: int) -> str:
-    """The generated code of both directions, for people who want to read it."""
+    """The code of both directions in Python, for people who want to read it."""
     writers: list[_Writer] = [_EncoderWriter(cls, version), _DecoderWriter(cls, version)]
     return "\n".join(writer.source() for writer in writers)
 
@@ -114,6 +146,31 @@ def _wire_type(hint: Any, where: str) -> Any:
     return hint
 
 
+def slots_of(cls: type[Struct], version: int, is_flexible: bool) -> tuple[list[Slot], list[Slot], list[Slot]]:
+    """The fields that stand in order, the tagged ones by tag, and those that the version lacks."""
+    ordered: list[Slot] = []
+    tagged: list[Slot] = []
+    absent: list[Slot] = []
+    types = types_of(cls)
+    for name, spec in cls.declaration.fields.items():
+        slot = Slot(
+            name=name,
+            type=types[name],
+            spec=spec,
+            is_nullable=spec.nullable.includes(version),
+            is_compact=is_flexible and (spec.flexible or Versions(0, version)).includes(version),
+            default=default_of(spec, types[name]),
+        )
+        if not spec.versions.includes(version):
+            absent.append(slot)
+        elif spec.tag is not None:
+            tagged.append(slot)
+        else:
+            ordered.append(slot)
+    tagged.sort(key=lambda slot: slot.spec.tag or 0)
+    return ordered, tagged, absent
+
+
 def default_of(spec: FieldSpec, wire_type: Any) -> object:
     """What a version without the field is read as: the declared default, or the zero of its type."""
     if spec.default_factory is not None:
@@ -131,6 +188,134 @@ def default_of(spec: FieldSpec, wire_type: Any) -> object:
             return None
 
 
+def _label(cls: type[Struct], version: int) -> str:
+    """How complaints name a message, which must have the version."""
+    versions = cls.declaration.versions
+    if not versions.includes(version):
+        raise UnencodableMessage(f"{cls.__name__} has versions {versions}, not {version}")
+    return f"{cls.__name__} v{version}"
+
+
+def _arguments(cls: type[Struct], sent: list[Slot]) -> list[str]:
+    """The fields that a constructor must be given, by position; behind them are only defaults."""
+    names = [name for name in cls.__struct_fields__ if name in cls.declaration.fields]
+    needed = {slot.name for slot in sent}
+    needed |= {name for name in names if not _has_default(cls.declaration.fields[name])}
+    while names and names[-1] not in needed:
+        names.pop()
+    return names
+
+
+def _has_default(spec: FieldSpec) -> bool:
+    return spec.default_factory is not None or spec.default is not msgspec.NODEFAULT
+
+
+class StandIn(NamedTuple):
+    """What a field holds that was not sent: what the factory makes, or the value itself."""
+
+    factory: Callable[[], object] | None
+    value: object
+
+
+def _stand_in(cls: type[Struct], name: str) -> StandIn:
+    spec = cls.declaration.fields[name]
+    value = default_of(spec, types_of(cls)[name])
+    # A list must not be shared between messages.
+    return StandIn(list if value == [] else spec.default_factory, value)
+
+
+@cache
+def _size_min(element: Any, version: int, is_flexible: bool) -> int:
+    """The fewest bytes that an element of an array can take."""
+    match element:
+        case Fixed(letter=letter):
+            return struct.calcsize(">" + letter)
+        case Sized() | ArrayOf():
+            if is_flexible:
+                return 1
+            return 2 if element is STRING else 4
+    types = types_of(element)
+    total = 1 if is_flexible else 0
+    for name, spec in element.declaration.fields.items():
+        if not spec.versions.includes(version) or spec.tag is not None:
+            continue
+        is_struct = isinstance(types[name], type)
+        if is_struct and spec.nullable.includes(version):
+            total += 1
+        else:
+            total += _size_min(types[name], version, is_flexible)
+    return max(1, total)
+
+
+# ---------------------------------------------------------------- programs for the interpreter in C
+
+# A fixed type is known by its letter, a uuid by the last of "16s"; see `enum kind` in `_decoder.c`.
+_SIZED_KINDS = {STRING: "T", BYTES: "Y", RECORDS: "R"}
+_ARRAY_KIND, _STRUCT_KIND, _TAGGED_STRUCT_KIND = "A", "S", "G"
+
+
+class ValueProgram(NamedTuple):
+    """How to read one value; `detail` is what its kind needs to know."""
+
+    kind: str
+    name: str
+    is_nullable: bool
+    is_compact: bool
+    detail: Any  # of an array: the fewest bytes of an element, and how to read it; of a struct: its program
+
+
+class StructProgram(NamedTuple):
+    """How to read a struct: its fields, each with its place among the arguments of `cls`, and its tags."""
+
+    cls: type[Struct]
+    is_flexible: bool
+    fields: tuple[tuple[int, ValueProgram], ...]
+    stand_ins: tuple[tuple[int, Callable[[], object] | None, object], ...]
+    tags: tuple[tuple[int, ValueProgram], ...]
+
+
+def program_of(cls: type[Struct], version: int) -> StructProgram:
+    """What the interpreter must know to read `cls` at `version`."""
+    return _struct_program(cls, version, cls.declaration.flexible.includes(version))
+
+
+def _struct_program(cls: type[Struct], version: int, is_flexible: bool) -> StructProgram:
+    ordered, tagged, _ = slots_of(cls, version, is_flexible)
+    arguments = _arguments(cls, ordered)
+    sent = {slot.name for slot in ordered}
+
+    def program(slot: Slot) -> ValueProgram:
+        return _value_program(slot, slot.type, version, is_flexible)
+
+    return StructProgram(
+        cls=cls,
+        is_flexible=is_flexible,
+        fields=tuple((arguments.index(slot.name), program(slot)) for slot in ordered),
+        stand_ins=tuple(
+            (index, *_stand_in(cls, name)) for index, name in enumerate(arguments) if name not in sent
+        ),
+        tags=tuple((slot.spec.tag or 0, program(slot)) for slot in tagged),
+    )
+
+
+def _value_program(slot: Slot, wire_type: Any, version: int, is_flexible: bool) -> ValueProgram:
+    detail: Any = None
+    match wire_type:
+        case Fixed(letter=letter):
+            kind = letter[-1]
+        case Sized():
+            kind = _SIZED_KINDS[wire_type]
+        case ArrayOf(element=element):
+            kind = _ARRAY_KIND
+            inner = _value_program(slot, element, version, is_flexible)._replace(is_nullable=False)
+            detail = (_size_min(element, version, is_flexible), inner)
+        case _:
+            # A tag says null by 0 in front of a struct, everything else by -1.
+            kind = _STRUCT_KIND if slot.spec.tag is None else _TAGGED_STRUCT_KIND
+            detail = _struct_program(wire_type, version, is_flexible)
+    return ValueProgram(kind, slot.name, slot.is_nullable, slot.is_compact, detail)
+
+
 # ---------------------------------------------------------------- writing code
 
 
@@ -138,13 +323,10 @@ class _Writer:
     """Lines of Python and the objects they refer to; `letters` are fixed-size values still pending."""
 
     def __init__(self, cls: type[Struct], version: int) -> None:
-        declaration = cls.declaration
-        if not declaration.versions.includes(version):
-            raise UnencodableMessage(f"{cls.__name__} has versions {declaration.versions}, not {version}")
+        self.label = _label(cls, version)
         self.cls = cls
         self.version = version
-        self.is_flexible = declaration.flexible.includes(version)
-        self.label = f"{cls.__name__} v{version}"
+        self.is_flexible = cls.declaration.flexible.includes(version)
         self.lines: list[str] = []
         self.objects: dict[str, object] = {}
         self.depth = 1
@@ -157,32 +339,6 @@ class _Writer:
 
     def source(self) -> str:
         raise AssertionError("a direction defines this")
-
-    def slots(self, cls: type[Struct]) -> tuple[list[Slot], list[Slot], list[Slot]]:
-        """The fields that stand in order, the tagged ones by tag, and those that the version lacks."""
-        ordered: list[Slot] = []
-        tagged: list[Slot] = []
-        absent: list[Slot] = []
-        types = types_of(cls)
-        for name, spec in cls.declaration.fields.items():
-            wire_type = types[name]
-            slot = Slot(
-                name=name,
-                type=wire_type,
-                spec=spec,
-                is_nullable=spec.nullable.includes(self.version),
-                is_compact=self.is_flexible
-                and (spec.flexible or Versions(0, self.version)).includes(self.version),
-                default=default_of(spec, wire_type),
-            )
-            if not spec.versions.includes(self.version):
-                absent.append(slot)
-            elif spec.tag is not None:
-                tagged.append(slot)
-            else:
-                ordered.append(slot)
-        tagged.sort(key=lambda slot: slot.spec.tag or 0)
-        return ordered, tagged, absent
 
     def emit(self, line: str) -> None:
         self.lines.append("    " * self.depth + line)
@@ -271,7 +427,7 @@ class _EncoderWriter(_Writer):
         return f"{self.struct_call('pack', letters)}({', '.join([*self.arguments, *more])})"
 
     def struct(self, cls: type[Struct], holder: str) -> None:
-        ordered, tagged, absent = self.slots(cls)
+        ordered, tagged, absent = slots_of(cls, self.version, self.is_flexible)
         self.refuse_what_the_version_lacks(cls, holder, absent)
         for slot in ordered:
             self.value(slot.type, f"{holder}.{slot.name}", slot.is_nullable, slot.is_compact)
@@ -451,7 +607,7 @@ def _whole_uuid(value: bytes) -> bytes:
 
 
 class _DecoderWriter(_Writer):
-    """Writes `decode(buffer, position, end)`."""
+    """Writes `decode(buffer, position, end)`; inside, `buffer` goes no further than `end`."""
 
     def __init__(self, cls: type[Struct], version: int) -> None:
         super().__init__(cls, version)
@@ -459,25 +615,23 @@ class _DecoderWriter(_Writer):
         self.has_views = False
         self.objects |= {
             "uvarint": decode_uvarint,
-            "long_text": _long_text,
             "take_tags": _take_tags,
             "Malformed": MalformedMessage,
+            "too_short": (IndexError, struct.error),
         }
 
     def source(self) -> str:
-        self.lines = []
-        with self.indented():
-            message = self.struct(self.cls)
-            self.emit(f"if position <= end: return {message}, position")
-        body, self.lines = self.lines, ["def decode(buffer, position, end):"]
-        self.objects["errors"] = (IndexError, struct.error, UnicodeDecodeError)
-        if self.has_views:
-            self.emit("view = memoryview(buffer)")
+        self.lines = ["def decode(buffer, position, end):"]
+        self.emit("if end != len(buffer): buffer = memoryview(buffer)[:end]")
         self.emit("try:")
-        self.lines += body
-        self.emit("except errors as error:")
-        self.emit(f"    raise Malformed('{self.label}: %s' % error) from error")
-        self.emit(f"raise Malformed('{self.label}: the message ends before its last field')")
+        with self.indented():
+            self.emit(f"return {self.struct(self.cls)}, position")
+        if self.has_views:
+            self.lines.insert(2, "    view = memoryview(buffer)")
+        self.emit("except too_short: reason = 'the message ends before its last field'")
+        self.emit("except UnicodeDecodeError: reason = 'text that is not UTF-8'")
+        self.emit("except Malformed as error: reason = str(error)")
+        self.emit(f"raise Malformed('{self.label}: ' + reason)")
         return "\n".join(self.lines) + "\n"
 
     def fixed(self, letter: str, target: str) -> None:
@@ -496,251 +650,129 @@ class _DecoderWriter(_Writer):
         self.targets = []
 
     def struct(self, cls: type[Struct]) -> str:
-        """Code that reads the fields of `cls`; gives the expression that makes the object."""
-        ordered, tagged, _ = self.slots(cls)
-        tail = _usually_empty(ordered) if self.is_flexible else []
-        head = ordered[: len(ordered) - len(tail)]
-        bound = {slot.name: self.slot(slot) for slot in head}
-        if not self.is_flexible:
-            self.flush()
-            return self.constructed(cls, bound)
-        made = self.fresh("made")
-        if not tail:
-            self.tags(cls, bound, tagged, made)
-            return made
-        # Trailing fields that hold their defaults, and no tags, are one comparison.
-        expected = b"".join(_empty_encoding(slot) or b"" for slot in tail) + b"\0"
-        seen = self.fresh("tail")
-        if self.letters:
-            self.fixed(f"{len(expected)}s", seen)
-            self.flush()
-        else:
-            self.emit(f"{seen} = buffer[position:position + {len(expected)}]; position += {len(expected)}")
-        empty = {slot.name: repr(slot.default) for slot in tail}
-        self.emit(f"if {seen} == {expected!r}: {made} = {self.constructed(cls, bound | empty)}")
-        self.emit("else:")
-        with self.indented():
-            self.emit(f"position -= {len(expected)}")
-            self.tags(cls, bound | {slot.name: self.slot(slot) for slot in tail}, tagged, made)
+        """Code that reads the fields and tags of `cls`; gives the name that the object is bound to."""
+        ordered, tagged, _ = slots_of(cls, self.version, self.is_flexible)
+        bound = {
+            slot.name: self.value(slot.type, slot.name, slot.is_nullable, slot.is_compact) for slot in ordered
+        }
+        made, tag_count = self.fresh("made"), self.fresh("tag_count")
+        if self.is_flexible:
+            self.fixed("B", tag_count)
+        self.flush()
+        arguments = [bound.get(name) or self.stand_in(cls, name) for name in _arguments(cls, ordered)]
+        # Positional arguments are by far the fastest.
+        self.emit(f"{made} = {self.name_of(cls.__name__, cls)}({', '.join(arguments)})")
+        if self.is_flexible:
+            table = self.fresh("tags_")
+            self.objects[table] = {slot.spec.tag: (slot.name, _tag_decoder(self, slot)) for slot in tagged}
+            self.emit(f"if {tag_count}: position = take_tags(buffer, position - 1, end, {table}, {made})")
         return made
 
-    def tags(self, cls: type[Struct], bound: dict[str, str], tagged: list[Slot], made: str) -> None:
-        """Code that makes the object and then reads its tags into it."""
-        table = self.fresh("tags_")
-        self.objects[table] = {slot.spec.tag: (slot.name, _tag_decoder(self, slot)) for slot in tagged}
-        take_tags = f"position = take_tags(buffer, position, end, {table}, {made})"
-        if not self.letters:
-            self.emit(f"{made} = {self.constructed(cls, bound)}")
-            self.emit(f"if buffer[position]: {take_tags}")
-            self.emit("else: position += 1")
-            return
-        tag_count = self.fresh("tag_count")
-        self.fixed("B", tag_count)
-        self.flush()
-        self.emit(f"{made} = {self.constructed(cls, bound)}")
-        self.emit(f"if {tag_count}: position -= 1; {take_tags}")
-
-    def slot(self, slot: Slot) -> str:
-        return self.value(slot.type, slot.name, slot.is_nullable, slot.is_compact)
-
-    def constructed(self, cls: type[Struct], bound: dict[str, str]) -> str:
-        """The call that makes a `cls`; positional, because that is by far the fastest."""
-        arguments: list[str] = []
-        needed = 0
-        for name in cls.__struct_fields__:
-            if name in cls.declaration.fields:
-                arguments.append(bound.get(name) or self.stand_in(cls, name))
-                if name in bound or not _has_default(cls.declaration.fields[name]):
-                    needed = len(arguments)
-        return f"{self.name_of(cls.__name__, cls)}({', '.join(arguments[:needed])})"
-
     def stand_in(self, cls: type[Struct], name: str) -> str:
-        """What a field holds that was not sent."""
-        spec = cls.declaration.fields[name]
-        if spec.default_factory is not None:
-            return f"{self.name_of('make', spec.default_factory)}()"
-        default = default_of(spec, types_of(cls)[name])
-        return self.name_of("default", default) if isinstance(default, Struct) else repr(default)
+        """Code for what a field holds that was not sent."""
+        factory, value = _stand_in(cls, name)
+        if factory is not None:
+            return f"{self.name_of('make', factory)}()"
+        return self.name_of("default", value) if isinstance(value, Struct) else repr(value)
 
     def value(self, wire_type: Any, stem: str, is_nullable: bool, is_compact: bool) -> str:
         """Code that reads one value; gives the name it is bound to."""
         target = self.fresh(f"{stem}_")
-        what = f"{self.label}: {stem}"
         match wire_type:
             case Fixed(letter=letter):
                 self.fixed(letter, target)
-            case Sized() if wire_type is STRING:
-                self.text(target, what, is_nullable, is_compact)
             case Sized():
-                self.data(wire_type, target, what, is_nullable, is_compact)
+                self.sized(wire_type, stem, target, is_nullable, is_compact)
             case ArrayOf(element=element):
-                self.array(element, target, what, is_nullable, is_compact)
+                self.array(element, stem, target, is_nullable, is_compact)
             case _:
                 self.nested(wire_type, target, is_nullable)
         return target
 
-    def text(self, target: str, what: str, is_nullable: bool, is_compact: bool) -> None:
-        length = self.fresh("length")
-        self.fixed("B" if is_compact else "h", length)
-        self.flush()
-        # A compact length counts one more than there is, so that 0 can stand for null.
-        self.emit(f"if 0 < {length} < 128:" if is_compact else f"if {length} >= 0:")
-        self.emit(f"    stop = position + {length}{' - 1' if is_compact else ''}")
-        self.emit(f"    {target} = buffer[position:stop].decode(); position = stop")
-        if is_compact:
-            self.emit(f"elif {length}: {target}, position = long_text(buffer, position - 1, {what!r})")
-        self.null_or_refuse(length, target, what, is_nullable, is_compact)
-
-    def data(self, wire_type: Sized, target: str, what: str, is_nullable: bool, is_compact: bool) -> None:
-        length, present, count = self.length(is_compact)
-        self.emit(f"if {present}:")
-        self.emit(f"    stop = position + {count}")
-        # A copy or a view of bytes that are not there would be shorter than what was promised.
-        self.emit(
-            f"    if stop > end: raise Malformed('{what} has %d bytes, more than are left' % ({count}))"
-        )
-        if wire_type is RECORDS:
-            self.has_views = True
-            self.emit(f"    {target} = view[position:stop]; position = stop")
-        else:
-            self.emit(f"    {target} = bytes(buffer[position:stop]); position = stop")
-        self.null_or_refuse(length, target, what, is_nullable, is_compact)
-
-    def array(self, element: Any, target: str, what: str, is_nullable: bool, is_compact: bool) -> None:
-        length, present, count = self.length(is_compact)
-        self.emit(f"if {length} > {1 if is_compact else 0}:")
+    def sized(self, wire_type: Sized, stem: str, target: str, is_nullable: bool, is_compact: bool) -> None:
+        length = self.length("h" if wire_type is STRING else "i", is_compact)
+        # Only a compact length can be more than text may have.
+        is_limited = wire_type is STRING and is_compact
+        self.emit(f"if 0 <= {length} <= {STRING_BYTES_MAX}:" if is_limited else f"if {length} >= 0:")
         with self.indented():
-            size_min = max(1, _size_min(element, self.version, self.is_flexible))
-            self.emit(f"if ({count}) * {size_min} > end - position:")
-            self.emit(f"    raise Malformed('{what} has %d elements, more than fit' % ({count}))")
+            self.emit(f"stop = position + {length}")
+            # A slice of bytes that are not there would be shorter than what was promised.
+            self.emit(f"if stop > end: raise Malformed('{stem} has %d bytes, more than are left' % {length})")
+            if wire_type is STRING:
+                self.emit(f"{target} = str(buffer[position:stop], 'utf-8'); position = stop")
+            elif wire_type is RECORDS:
+                self.has_views = True
+                self.emit(f"{target} = view[position:stop]; position = stop")
+            else:
+                self.emit(f"{target} = bytes(buffer[position:stop]); position = stop")
+        self.null_or_refuse(length, stem, target, is_nullable)
+
+    def array(self, element: Any, stem: str, target: str, is_nullable: bool, is_compact: bool) -> None:
+        length = self.length("i", is_compact)
+        self.emit(f"if {length} == 0: {target} = []")
+        self.emit(f"elif {length} > 0:")
+        with self.indented():
+            self.emit(f"if {length} * {_size_min(element, self.version, self.is_flexible)} > end - position:")
+            self.emit(f"    raise Malformed('{stem} has %d elements, more than fit' % {length})")
             if isinstance(element, Fixed):
-                self.fixed_elements(element, target, count)
+                self.fixed_elements(element, target, length)
             else:
-                self.loop(element, target, count, is_compact)
-        self.emit(f"elif {present}: {target} = []")
-        self.null_or_refuse(length, target, what, is_nullable, is_compact)
+                self.emit(f"{target} = []")
+                self.emit(f"for _ in range({length}):")
+                with self.indented():
+                    self.emit(f"{target}.append({self.element(element, stem, is_compact)})")
+        self.null_or_refuse(length, stem, target, is_nullable)
 
-    def loop(self, element: Any, target: str, count: str, is_compact: bool) -> None:
-        """Code that reads elements one by one."""
-        self.emit(f"{target} = []")
-        self.emit(f"for _ in range({count}):")
-        with self.indented():
-            if isinstance(element, type):
-                item = self.struct(element)
-            else:
-                item = self.value(element, target.rpartition("_")[0], False, is_compact)
-            self.flush()
-            self.emit(f"{target}.append({item})")
+    def element(self, element: Any, stem: str, is_compact: bool) -> str:
+        if isinstance(element, type):
+            return self.struct(element)
+        return self.value(element, stem, False, is_compact)
 
-    def fixed_elements(self, element: Fixed, target: str, count: str) -> None:
+    def fixed_elements(self, element: Fixed, target: str, length: str) -> None:
+        """Code that reads all elements at once."""
         size = struct.calcsize(">" + element.letter)
-        if element.letter == "16s":
-            self.objects["uuids"] = struct.Struct(">16s").iter_unpack
-            self.emit(f"{target} = [uuid for uuid, in uuids(buffer[position:position + 16 * ({count})])]")
-        else:
-            self.objects["unpack_from"] = struct.unpack_from
-            self.emit(f"{target} = list(unpack_from('>%d{element.letter}' % ({count}), buffer, position))")
-        self.emit(f"position += {size} * ({count})")
+        self.emit(f"stop = position + {size} * {length}")
+        elements = self.struct_call("iter_unpack", element.letter)
+        self.emit(f"{target} = [item for item, in {elements}(buffer[position:stop])]; position = stop")
 
-    def length(self, is_compact: bool) -> tuple[str, str, str]:
-        """Code that reads a length; gives its name, the test that it is not null, and what it counts."""
+    def length(self, letter: str, is_compact: bool) -> str:
+        """Code that reads a length, -1 for null; gives the name it is bound to."""
         length = self.fresh("length")
-        self.fixed("B" if is_compact else "i", length)
+        self.fixed("B" if is_compact else letter, length)
         self.flush()
-        if not is_compact:
-            return length, f"{length} >= 0", length
-        # Two bytes are put together here, for most records; a third is left to the function.
-        self.emit(f"if {length} > 127:")
-        self.emit(f"    {length} += (buffer[position] << 7) - 128; position += 1")
-        self.emit(f"    if {length} > 16383: {length}, position = uvarint(buffer, position - 2)")
-        return length, length, f"{length} - 1"
+        if is_compact:
+            # Most records have a length of two bytes, put together here; a third is left to the function.
+            self.emit(f"if {length} > 127:")
+            self.emit(f"    {length} += (buffer[position] << 7) - 128; position += 1")
+            self.emit(f"    if {length} > 16383: {length}, position = uvarint(buffer, position - 2)")
+            # A compact length counts one more than there is, so that 0 can stand for null.
+            self.emit(f"{length} -= 1")
+        return length
 
-    def null_or_refuse(
-        self, length: str, target: str, what: str, is_nullable: bool, is_compact: bool
-    ) -> None:
+    def null_or_refuse(self, length: str, stem: str, target: str, is_nullable: bool) -> None:
         """The end of an `if` that has dealt with all lengths but null and wrong ones."""
         if is_nullable:
-            self.emit("else:" if is_compact else f"elif {length} == -1:")
-            self.emit(f"    {target} = None")
-        if not is_nullable or not is_compact:
-            self.emit("else:")
-            shown = f"({length} - 1)" if is_compact else length
-            self.emit(f"    raise Malformed('{what} must not have length %d' % {shown})")
+            self.emit(f"elif {length} == -1: {target} = None")
+        self.emit(f"else: raise Malformed('{stem} must not have length %d' % {length})")
 
     def nested(self, cls: type[Struct], target: str, is_nullable: bool, null: str = "< 0") -> None:
         if not is_nullable:
-            self.emit_assignment(target, self.struct(cls))
+            self.emit(f"{target} = {self.struct(cls)}")
             return
         marker = self.fresh("marker")
         self.fixed("b", marker)
         self.flush()
-        self.emit(f"if {marker} {null}:")
-        self.emit(f"    {target} = None")
+        self.emit(f"if {marker} {null}: {target} = None")
         self.emit("else:")
         with self.indented():
-            self.emit_assignment(target, self.struct(cls))
-
-    def emit_assignment(self, target: str, expression: str) -> None:
-        self.flush()
-        self.emit(f"{target} = {expression}")
+            self.emit(f"{target} = {self.struct(cls)}")
 
 
-def _usually_empty(ordered: list[Slot]) -> list[Slot]:
-    """The trailing fields whose default takes a single byte."""
-    count = 0
-    while count < len(ordered) and _empty_encoding(ordered[-1 - count]):
-        count += 1
-    return ordered[len(ordered) - count :]
-
-
-def _empty_encoding(slot: Slot) -> bytes | None:
-    if not slot.is_compact or not isinstance(slot.type, Sized | ArrayOf) or not _has_default(slot.spec):
-        return None
-    if slot.default is None:
-        return b"\0" if slot.is_nullable else None
-    return b"\1" if slot.default in ("", b"", []) else None
-
-
-def _has_default(spec: FieldSpec) -> bool:
-    return spec.default_factory is not None or spec.default is not msgspec.NODEFAULT
-
-
-def _long_text(buffer: bytes | bytearray, position: int, what: str) -> tuple[str, int]:
-    """Compact text of more bytes than a length of one byte can count."""
-    length, position = decode_uvarint(buffer, position)
-    stop = position + length - 1
-    if length == 0 or length > STRING_BYTES_MAX + 1:
-        raise MalformedMessage(f"{what} must not have length {length - 1}")
-    return buffer[position:stop].decode(), stop
-
-
-@cache
-def _size_min(element: Any, version: int, is_flexible: bool) -> int:
-    """The fewest bytes that an element of an array can take."""
-    match element:
-        case Fixed(letter=letter):
-            return struct.calcsize(">" + letter)
-        case Sized() | ArrayOf():
-            if is_flexible:
-                return 1
-            return 2 if element is STRING else 4
-    types = types_of(element)
-    total = 1 if is_flexible else 0
-    for name, spec in element.declaration.fields.items():
-        if not spec.versions.includes(version) or spec.tag is not None:
-            continue
-        is_struct = isinstance(types[name], type)
-        if is_struct and spec.nullable.includes(version):
-            total += 1
-        else:
-            total += _size_min(types[name], version, is_flexible)
-    return total
-
-
-TagDecoder = Callable[[bytes | bytearray, int, int], tuple[object, int]]
+TagDecoder = Callable[[Buffer, int, int], tuple[object, int]]
 
 
 def _tag_decoder(parent: _DecoderWriter, slot: Slot) -> TagDecoder:
+    """A decoder of one tagged value, which is given as a buffer of its own."""
     writer = _DecoderWriter(parent.cls, parent.version)
     writer.lines = ["def decode_tag(buffer, position, end):"]
     if isinstance(slot.type, type):
@@ -750,13 +782,13 @@ def _tag_decoder(parent: _DecoderWriter, slot: Slot) -> TagDecoder:
         target = writer.value(slot.type, slot.name, slot.is_nullable, slot.is_compact)
     writer.flush()
     writer.emit(f"return {target}, position")
-    assert not writer.has_views, "records are never tagged"
+    assert not writer.has_views, "records are never tagged, and would be a view of a copy"
     built: TagDecoder = _compiled(writer.lines, writer.objects, "decode_tag", f"{parent.label} {slot.name}")
     return built
 
 
 def _take_tags(
-    buffer: bytes | bytearray,
+    buffer: Buffer,
     position: int,
     end: int,
     table: dict[int, tuple[str, TagDecoder]],
@@ -772,16 +804,16 @@ def _take_tags(
             raise MalformedMessage(f"tag {tag} of {size} bytes reaches past the end of the message")
         if tag in table:
             name, decode = table[tag]
-            value, position = decode(buffer, position, stop)
-            if position != stop:
-                raise MalformedMessage(f"tag {tag} ({name}) takes {size} bytes, not {size + position - stop}")
+            value, taken = decode(bytes(buffer[position:stop]), 0, size)
+            if taken != size:
+                raise MalformedMessage(f"tag {tag} ({name}) takes {size} bytes, not {taken}")
             force_setattr(holder, name, value)
         else:
             if holder.unknown_tags is None:
                 force_setattr(holder, "unknown_tags", {})
             assert holder.unknown_tags is not None
             holder.unknown_tags[tag] = bytes(buffer[position:stop])
-            position = stop
+        position = stop
     return position
 
 
@@ -804,7 +836,7 @@ def encode_uvarint(value: int) -> bytes:
     return bytes(out)
 
 
-def decode_uvarint(buffer: bytes | bytearray, position: int) -> tuple[int, int]:
+def decode_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
     """The value at `position` and the position behind it; at most five bytes, and 31 bits as in Java."""
     value = shift = 0
     while True:
