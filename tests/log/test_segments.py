@@ -155,10 +155,10 @@ def test_an_index_that_is_missing_or_impossible_is_built_again() -> None:
 def test_an_offset_index_finds_the_last_entry_that_is_not_beyond(offsets: list[int], target: int) -> None:
     index = OffsetIndex(SimDisk(), "x", 500, is_new=True)
     for offset in offsets:
-        index.append(offset=500 + offset, position=10 * offset)
+        index.append(first=offset, offset=500 + offset, position=10 * offset)
     known = [offset for offset in offsets if offset <= target]
     assert index.position_of(500 + target) == (10 * known[-1] if known else 0)
-    assert index.floor_position(10 * target) == (10 * known[-1] if known else 0)
+    assert index.floor(10 * target) == ((10 * known[-1], known[-1]) if known else (0, 500))
     index.truncate(500 + target)
     assert index.items() == [(500 + offset, 10 * offset) for offset in offsets if offset < target]
 

@@ -8,6 +8,7 @@ where Kafka reserves `segment.index.bytes` for each.
 from __future__ import annotations
 
 import struct
+from array import array
 from bisect import bisect_left, bisect_right
 from typing import Final, NamedTuple
 
@@ -17,6 +18,7 @@ RELATIVE_OFFSET_MAX: Final = 2**31 - 1
 
 _OFFSET_ENTRY: Final = struct.Struct(">ii")
 _TIME_ENTRY: Final = struct.Struct(">qi")
+_TIMESTAMP: Final = struct.Struct(">q")
 _ABORTED_ENTRY: Final = struct.Struct(">hqqqq")
 _ABORTED_VERSION: Final = 0
 
@@ -99,14 +101,35 @@ class OffsetIndex(Index):
     def __init__(self, disk: Disk, path: str, base_offset: int, *, is_new: bool) -> None:
         super().__init__(disk, path, _OFFSET_ENTRY, is_new=is_new)
         self._base_offset = base_offset
+        # The first offsets of the last batches that have an entry: those that this process has indexed. The
+        # file has no room for them, and who wants to stop at such a batch would have to look into it.
+        self._firsts = array("q")
 
-    def append(self, *, offset: int, position: int) -> None:
-        """Note the batch at `position`, which ends with `offset`."""
+    def append(self, *, first: int, offset: int, position: int) -> None:
+        """Note the batch at `position`, which begins with the offset `first` and ends with `offset`."""
         self.entries.extend(_OFFSET_ENTRY.pack(offset - self._base_offset, position))
+        self._firsts.append(first)
+
+    def keep_first(self, count: int) -> None:
+        """Drop all entries but the first `count`."""
+        dropped = len(self) - count
+        if dropped > 0:
+            del self._firsts[-dropped:]
+        super().keep_first(count)
+
+    def clear(self) -> None:
+        """Drop all entries, read or not, to build them anew."""
+        super().clear()
+        self._firsts = array("q")
+
+    def release(self) -> None:
+        """Give the memory back; only for an index that has been saved."""
+        super().release()
+        self._firsts = array("q")
 
     def is_full(self, bytes_max: int) -> bool:
         """Whether another entry would exceed `bytes_max`."""
-        return len(self) >= bytes_max // _OFFSET_ENTRY.size
+        return len(self.entries) > bytes_max - _OFFSET_ENTRY.size
 
     def position_of(self, offset: int) -> int:
         """Start of a batch from which a forward scan meets `offset`."""
@@ -114,10 +137,13 @@ class OffsetIndex(Index):
         count = bisect_right(range(len(self)), relative, key=lambda number: self._field(number, 0))
         return self._field(count - 1, 1) if count else 0
 
-    def floor_position(self, position: int) -> int:
-        """The last known start of a batch at or before `position`."""
+    def floor(self, position: int) -> tuple[int, int | None]:
+        """The last known start of a batch at or before `position`, and the batch's first offset if known."""
         count = bisect_right(range(len(self)), position, key=lambda number: self._field(number, 1))
-        return self._field(count - 1, 1) if count else 0
+        if not count:
+            return 0, self._base_offset
+        number = count - 1 - (len(self) - len(self._firsts))
+        return self._field(count - 1, 1), self._firsts[number] if number >= 0 else None
 
     def last_position(self) -> int:
         """Start of the last batch that has an entry; 0 if none has."""
@@ -145,13 +171,14 @@ class TimeIndex(Index):
 
     def append_if_later(self, *, timestamp: int, offset: int) -> None:
         """Note a greatest timestamp, unless the last entry already says so."""
-        last = self.last()
-        if timestamp > (last[0] if last else -1):
-            self.entries.extend(_TIME_ENTRY.pack(timestamp, offset - self._base_offset))
+        entries = self.entries
+        last: int = _TIMESTAMP.unpack_from(entries, len(entries) - _TIME_ENTRY.size)[0] if entries else -1
+        if timestamp > last:
+            entries.extend(_TIME_ENTRY.pack(timestamp, offset - self._base_offset))
 
     def is_full(self, bytes_max: int) -> bool:
         """Whether only the entry that is reserved for sealing is left."""
-        return len(self) >= bytes_max // _TIME_ENTRY.size - 1
+        return len(self.entries) > bytes_max - 2 * _TIME_ENTRY.size
 
     def last(self) -> tuple[int, int] | None:
         """The last entry, as (timestamp, offset)."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from itertools import accumulate
+from typing import Final, NamedTuple
 
 from moldau.log import recovery, retention
 from moldau.log.checkpoints import read_bytes, replace_text
@@ -41,8 +42,7 @@ RECENT_BATCHES_SUFFIX: Final = ".producers"
 _WARM_SEGMENTS_MAX: Final = 8
 
 
-@dataclass(frozen=True, slots=True)
-class AppendResult:
+class AppendResult(NamedTuple):
     """Where batches are in the log."""
 
     first_offset: int
@@ -123,6 +123,8 @@ class Log:
         self._unflushed_directories: dict[str, None] = {}
         self._flush_asked_end = log_end_offset
         self._unflushed_since_ms: int | None = None
+        self._newest_key: tuple[int, ...] = ()
+        self._newest: list[int] = []
 
     @classmethod
     def open(
@@ -268,7 +270,7 @@ class Log:
         update: Update | None = None
         offset = self.log_end_offset
         for position, produced in iter_headers(data):
-            header = produced._replace(base_offset=offset, leader_epoch=leader_epoch)
+            header = BatchHeader(offset, produced.batch_length, leader_epoch, *produced[3:])
             if header.has_producer_id:
                 duplicate = self.producers.duplicate_of(produced) if origin is Origin.CLIENT else None
                 if duplicate is not None:
@@ -337,22 +339,21 @@ class Log:
         # Else a crash could leave old bytes between new ones, and both would pass for sound.
         assert not self._must_flush, "a truncation is flushed before the log grows again"
         first, last = batches[0].header, batches[-1].header
-        max_timestamp = max(batch.header.max_timestamp for batch in batches)
-        self._roll_if_due(size=len(data), last_offset=last.last_offset, timestamp=max_timestamp)
+        last_offset, max_timestamp = last.last_offset, last.max_timestamp
+        if len(batches) > 1:
+            max_timestamp = max(batch.header.max_timestamp for batch in batches)
+        self._roll_if_due(size=len(data), last_offset=last_offset, timestamp=max_timestamp)
         self.active.append(data, batches, interval_bytes=self.config.index_interval_bytes)
-        self._note_epochs(header for _, header in batches)
+        for _, header in batches:
+            if header.leader_epoch != self.epochs.latest and header.leader_epoch >= 0:
+                self.epochs.assign(epoch=header.leader_epoch, start_offset=header.base_offset)
         if update is not None:
             for aborted in self.producers.apply(update):
                 self.active.transaction_index.append(aborted)
-        self.log_end_offset = last.next_offset
+        self.log_end_offset = last_offset + 1
         if self._unflushed_since_ms is None:
             self._unflushed_since_ms = now_ms
-        return AppendResult(first.base_offset, last.last_offset, max_timestamp)
-
-    def _note_epochs(self, headers: Iterable[BatchHeader]) -> None:
-        for header in headers:
-            if header.leader_epoch != self.epochs.latest and header.leader_epoch >= 0:
-                self.epochs.assign(epoch=header.leader_epoch, start_offset=header.base_offset)
+        return AppendResult(first.base_offset, last_offset, max_timestamp)
 
     # ------------------------------------------------------------ rolling
 
@@ -444,13 +445,25 @@ class Log:
 
     def offset_for_timestamp(self, timestamp: int) -> TimedOffset | None:
         """The first record that is not older than `timestamp`."""
-        for segment in self._segments:
+        for number in range(bisect_left(self._newest_until(), timestamp), len(self._segments)):
+            segment = self._segments[number]
             if segment.max_timestamp >= timestamp:
                 self._touch(segment)
                 found = segment.find_timestamp(timestamp, offset_min=self.log_start_offset)
                 if found is not None:
                     return found
         return None
+
+    def _newest_until(self) -> list[int]:
+        """For each segment but the last, the greatest timestamp up to its end, for look-ups by time.
+
+        Compaction may lower a timestamp, which this does not notice: the look-up then starts a little early.
+        """
+        key = (self._truncations, self.oldest_offset, self.active.base_offset, len(self._segments))
+        if self._newest_key != key:
+            newest = (segment.max_timestamp for segment in self._segments[:-1])
+            self._newest_key, self._newest = key, list(accumulate(newest, max))
+        return self._newest
 
     def offset_of_max_timestamp(self) -> TimedOffset | None:
         """The first record with the greatest timestamp of the log."""

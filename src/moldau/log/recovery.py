@@ -23,7 +23,6 @@ from moldau.log.segment import (
     SEGMENT_SUFFIXES,
     SWAP_SUFFIX,
     Damage,
-    PlacedBatch,
     Segment,
     file_name,
 )
@@ -216,7 +215,7 @@ class _Scan:
             header = self._good_batch_at(position)
             if header is not None:
                 self.batches += 1
-                segment.note(PlacedBatch(position, header), interval_bytes=config.index_interval_bytes)
+                segment.note(position, header, interval_bytes=config.index_interval_bytes)
                 if header.leader_epoch >= 0 and header.leader_epoch != epochs.latest:
                     _note_epoch(epochs, header)
                 self.end_offset = header.next_offset

@@ -38,6 +38,8 @@ SWAP_SUFFIX: Final = ".swap"
 
 POSITION_MAX: Final = 2**31 - 1
 # Enough to go from one index entry to the next at the usual interval, in one read.
+# Places in a segment that are kept in mind, for readers who go on where they or a writer stopped.
+_STARTS_MAX: Final = 256
 _SCAN_BYTES: Final = 8 * 1024
 _READ_BYTES: Final = 256 * 1024
 
@@ -100,6 +102,9 @@ class Segment:
         self._newest: tuple[int, int] | None = (NO_TIMESTAMP, base_offset) if is_new else None
         self._bytes_since_entry = 0
         self._is_checked = is_new
+        # For some offsets, where the first batch begins that ends there or later: where batches were appended
+        # lately, and where readers stopped, which is where they go on.
+        self._starts: dict[int, int] = {}
 
     def __repr__(self) -> str:
         return f"Segment({self._path(LOG_SUFFIX)!r})"
@@ -137,8 +142,10 @@ class Segment:
 
     def has_room_for(self, *, size: int, last_offset: int, config: LogConfig) -> bool:
         """Whether batches of `size` bytes that end with `last_offset` may still go into this segment."""
+        size_after = self.size + size
         return (
-            self.size + size <= min(config.segment_bytes, POSITION_MAX)
+            size_after <= config.segment_bytes
+            and size_after <= POSITION_MAX
             and last_offset - self.base_offset <= RELATIVE_OFFSET_MAX
             and not self.offset_index.is_full(config.index_bytes_max)
             and not self.time_index.is_full(config.index_bytes_max)
@@ -160,19 +167,20 @@ class Segment:
         start = self.file.append((data,))
         assert start == self.size, (start, self.size)
         for position, header in batches:
-            self.note(PlacedBatch(start + position, header), interval_bytes=interval_bytes)
+            self.note(start + position, header, interval_bytes=interval_bytes)
         self._size = start + len(data)
 
-    def note(self, batch: PlacedBatch, *, interval_bytes: int) -> None:
+    def note(self, position: int, header: BatchHeader, *, interval_bytes: int) -> None:
         """Take a batch that is in the file into the indexes, if it is time for an entry."""
-        position, header = batch
+        base_offset, last_offset, max_timestamp = header.base_offset, header.last_offset, header.max_timestamp
+        self._remember_start(base_offset, position)
         if position == 0:
-            self._first_timestamp = header.max_timestamp
-        newest = self._newest_known()
-        if header.max_timestamp > newest[0]:
-            self._newest = newest = header.max_timestamp, header.last_offset
+            self._first_timestamp = max_timestamp
+        newest = self._newest or self._newest_known()
+        if max_timestamp > newest[0]:
+            self._newest = newest = max_timestamp, last_offset
         if self._bytes_since_entry > interval_bytes:
-            self.offset_index.append(offset=header.last_offset, position=position)
+            self.offset_index.append(first=base_offset, offset=last_offset, position=position)
             self.time_index.append_if_later(timestamp=newest[0], offset=newest[1])
             self._bytes_since_entry = 0
         self._bytes_since_entry += header.size_bytes
@@ -197,6 +205,7 @@ class Segment:
                 position = batch.position
                 break
             end_offset = batch.header.next_offset
+        self._starts.clear()
         if position < self.size:
             self.file.truncate(position)
             self._size = position
@@ -212,6 +221,7 @@ class Segment:
 
     def cut_bytes(self, size: int) -> None:
         """Cut the file to `size` bytes; the indexes are rebuilt by whoever calls this."""
+        self._starts.clear()
         self.file.truncate(size)
         self._size = size
 
@@ -282,31 +292,59 @@ class Segment:
         """
         if any(damage.offset <= start < damage.offset_end for damage in self.damages):
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"the batch with offset {start} is damaged")
-        first = self.find(start)
-        if first is None or first.header.last_offset >= end_limit:
-            return None
+        position, _ = self._start_of(start)
         position_end, end_offset = self.size, segment_end
         if end_limit < segment_end:
-            beyond = self.find(end_limit)
-            if beyond is not None:
-                position_end, end_offset = beyond.position, min(end_limit, beyond.header.base_offset)
+            position_end, end_offset = self._start_of(end_limit)
         for damage in self.damages:
-            if first.position < damage.position < position_end:
+            if position < damage.position < position_end:
                 position_end, end_offset = damage.position, damage.offset
                 break
-        if position_end - first.position > bytes_max:
-            position_end, end_offset = self._last_boundary(first, first.position + bytes_max)
-        return Stretch(FileSlice(self.file, first.position, position_end - first.position), end_offset)
+        if position >= position_end:
+            return None
+        if position_end - position > bytes_max:
+            position_end, end_offset = self._last_boundary(position, position + bytes_max)
+        self._remember_start(end_offset, position_end)
+        return Stretch(FileSlice(self.file, position, position_end - position), end_offset)
 
-    def _last_boundary(self, first: PlacedBatch, limit: int) -> tuple[int, int]:
-        """Position and offset of the last batch boundary up to `limit` that is after the first batch."""
-        nearest = max(self.offset_index.floor_position(limit), first.position)
-        for batch in self.batches_from(nearest):
-            is_after_first = batch.position > first.position
-            if is_after_first and batch.position + batch.header.size_bytes > limit:
-                return batch.position, batch.header.base_offset
+    def _start_of(self, offset: int) -> tuple[int, int]:
+        """Where the first batch begins that ends at `offset` or later, and up to which offset all is earlier.
+
+        The position is the end of the file if no batch does.
+        """
+        position = self._starts.get(offset)
+        if position is not None:
+            return position, offset
+        batch = self.find(offset)
+        if batch is None:
+            return self.size, offset
+        return batch.position, min(offset, batch.header.base_offset)
+
+    def _remember_start(self, offset: int, position: int) -> None:
+        self._starts[offset] = position
+        if len(self._starts) > _STARTS_MAX:
+            del self._starts[next(iter(self._starts))]
+
+    def _last_boundary(self, position: int, limit: int) -> tuple[int, int]:
+        """A boundary of batches up to `limit`, and the offset there; the first one if that is beyond it.
+
+        One that has an index entry will do: it is at most an interval away from the last one, and it costs no
+        look into the file.
+        """
+        nearest, first = self.offset_index.floor(limit)
+        if nearest > position:
+            if first is None:
+                first = read_header(self.file.read(nearest, HEADER_BYTES)).base_offset
+            return nearest, first
+        boundary, end_offset = self.size, self.base_offset
+        for batch in self.batches_from(position):
+            if batch.position > position:
+                boundary, end_offset = batch.position, batch.header.base_offset
+            if batch.position > position and batch.position + batch.header.size_bytes > limit:
+                return boundary, end_offset
+            end_offset = batch.header.next_offset
         # The first batch alone is larger than the limit, and the last of the segment.
-        return self.size, first.header.next_offset
+        return self.size, end_offset
 
     # ------------------------------------------------------------ time
 
@@ -399,8 +437,8 @@ class Segment:
     def rebuild_indexes(self, *, interval_bytes: int) -> None:
         """Build the offset and time indexes from the batches."""
         self.reset_indexes(transactions_too=False)
-        for batch in self.batches_from(read_bytes=_READ_BYTES):
-            self.note(batch, interval_bytes=interval_bytes)
+        for position, header in self.batches_from(read_bytes=_READ_BYTES):
+            self.note(position, header, interval_bytes=interval_bytes)
 
     def _newest_known(self) -> tuple[int, int]:
         if self._newest is None:
