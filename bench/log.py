@@ -205,7 +205,7 @@ class CountingDisk(RealDisk):
 
 
 def fetches(bench: Bench) -> list[Figure]:
-    """How many reads a fetch takes, from where it begins to its last byte, and how long."""
+    """How many reads a fetch takes, and how long; only the first has to look for its place."""
     figures = []
     with bench.disk() as plain:
         disk = CountingDisk(plain.directory)
@@ -220,7 +220,7 @@ def fetches(bench: Bench) -> list[Figure]:
         ):
             fetched, reads, seconds = consume(log, disk, data, bytes_max=bytes_max, is_tail=is_tail)
             figures.append(
-                Figure(f"fetch of {label}: reads", reads / fetched, "a fetch", "<= 1", reads <= fetched)
+                Figure(f"fetch of {label}: reads", reads / fetched, "a fetch", "1", reads <= fetched + 1)
             )
             figures.append(Figure(f"fetch of {label}: time", 1e6 * seconds / fetched, "us"))
         disk.close()
@@ -301,7 +301,9 @@ def look_ups(bench: Bench) -> list[Figure]:
     for what, row in times.items():
         for count, value in zip(counts, row, strict=True):
             is_last = count == counts[-1]
-            limit = 2 * row[0]
+            # Far from the end, a log with more segments than it keeps open has to open one: from 100 to 1,000
+            # that is the same, from 1 to 100 it is not.
+            limit = 2 * row[counts.index(100) if "anywhere" in what else 0]
             target = f"<= {limit:.1f}" if is_last else ""
             figures.append(
                 Figure(
