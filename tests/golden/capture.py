@@ -14,12 +14,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import contents
 import kafka_jars
-import raw_requests
-from java_programs import Java, MessageCodec
-from kafka_node import KafkaNode
-from recording_proxy import Exchange, Recording
+from golden import contents, raw_requests
+from golden.java_programs import Java, MessageCodec
+from golden.kafka_node import KafkaNode
+from golden.recording_proxy import Exchange, Recording
 
 HERE = Path(__file__).parent
 EXCHANGE_BYTES_MAX = 6000

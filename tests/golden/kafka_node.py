@@ -5,8 +5,8 @@ import subprocess
 import time
 from pathlib import Path
 
-from java_programs import Java
-from recording_proxy import Recording, RecordingProxy
+from golden.java_programs import Java
+from golden.recording_proxy import Recording, RecordingProxy
 
 CLUSTER_ID = "TW9sZGF1R29sZGVuQnl0ZQ"
 START_TIMEOUT_S = 90

@@ -6,9 +6,9 @@ import socket
 from collections.abc import Iterator
 from typing import Any
 
-import contents
-from java_programs import MessageCodec
-from recording_proxy import read_frame, send_frame
+from golden import contents
+from golden.java_programs import MessageCodec
+from golden.recording_proxy import read_frame, send_frame
 
 RESPONSE_TIMEOUT_S = 3
 CLIENT_ID = "raw"
