@@ -240,7 +240,7 @@ class Broker:
     def truncate(self, offset: int) -> None:
         """Cut the log at `offset`, and flush that before anything else is written."""
         # A batch that `offset` would split goes as a whole, and the checkpoint may not claim half of it.
-        self._lower_recovery_point(self.promise.boundary(offset))
+        self._lower_recovery_point(self.log.end_after_truncation(offset))
         self.promise.begin_truncation(offset)
         self.log.truncate_to(offset)
         assert self.log.log_end_offset == self.promise.cut

@@ -142,8 +142,9 @@ class Keeper:
 
     def truncate(self, offset: int) -> None:
         """Truncate with all the duties that come with it."""
-        self.recovery_point = min(self.recovery_point, offset)
-        self.high_watermark = min(self.high_watermark, offset)
+        end = self.log.end_after_truncation(offset)
+        self.recovery_point = min(self.recovery_point, end)
+        self.high_watermark = min(self.high_watermark, end)
         self.log.truncate_to(offset)
         self.flush()
 

@@ -44,6 +44,15 @@ def test_a_batch_that_would_be_split_goes_as_a_whole() -> None:
     assert keeper.restart().log_end_offset == 30
 
 
+@pytest.mark.parametrize("offset", range(63))
+def test_where_a_truncation_will_end_is_known_before(offset: int) -> None:
+    keeper = filled()
+    expected = keeper.log.end_after_truncation(offset)
+    keeper.truncate(offset)
+    assert keeper.log.log_end_offset == expected == min(offset - offset % 3, 60)
+    assert not keeper.crash(Survives.NOTHING).corrupt_ranges
+
+
 def test_beyond_the_end_there_is_nothing_to_truncate() -> None:
     keeper = filled()
     keeper.truncate(1000)

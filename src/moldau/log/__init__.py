@@ -8,7 +8,7 @@ Nothing here waits, and the time is an argument. `Log.open` brings a directory i
 - Durable is what was flushed: `work = log.begin_flush()`, `await disk.flush(work.flush)`,
   `log.flushed(work)`; then `flushed_end_offset`, the recovery point, has moved to what was the end at first.
   After a flush that failed the log must not be used any more.
-- To truncate: write a recovery-point checkpoint that is not above the offset, and flush it; `truncate_to` (or
+- To truncate: write a recovery-point checkpoint of `end_after_truncation`, and flush it; `truncate_to` (or
   `truncate_fully`); flush the log; only then append. Otherwise a crash could take what was cut off on purpose
   for damage, or mix old bytes with new ones.
 - From time to time: `apply_retention`, `remove_deleted`, `expire_producers`, and if `compaction.is_due`, a

@@ -535,8 +535,9 @@ class Log:
     def truncate_to(self, offset: int) -> None:
         """Cut off everything from `offset` on; a batch that it would split goes as a whole.
 
-        Before, a recovery-point checkpoint that is above `offset` must be lowered and flushed; afterwards,
-        the log must be flushed before it grows again.
+        Before, a recovery-point checkpoint that is above `end_after_truncation(offset)` must be lowered to it
+        and flushed, or a restart would take what was cut for damage; afterwards, the log must be flushed
+        before it grows again.
         """
         if offset < self._segments[0].base_offset:
             self.truncate_fully(offset)
@@ -548,6 +549,14 @@ class Log:
             self._load_producers()
         # Even where no batch goes, an epoch may have been begun here and never written to (KAFKA-10706).
         self.epochs.truncate_end(self.log_end_offset)
+
+    def end_after_truncation(self, offset: int) -> int:
+        """Where the log would end after `truncate_to(offset)`."""
+        if offset < self._segments[0].base_offset:
+            return offset
+        if offset >= self.log_end_offset:
+            return self.log_end_offset
+        return self._segments[self._number_of(offset)].place_to_cut(offset)[1]
 
     def truncate_fully(self, offset: int) -> None:
         """Drop everything, and go on at `offset`; the duties are those of `truncate_to`."""

@@ -199,12 +199,7 @@ class Segment:
 
     def truncate(self, offset: int) -> int:
         """Cut off every batch that reaches `offset`; gives the offset after those that are left."""
-        position, end_offset = self.size, self.base_offset
-        for batch in self.batches_from(self._offsets().position_of(offset - 1)):
-            if batch.header.last_offset >= offset:
-                position = batch.position
-                break
-            end_offset = batch.header.next_offset
+        position, end_offset = self.place_to_cut(offset)
         self._starts.clear()
         if position < self.size:
             self.file.truncate(position)
@@ -218,6 +213,15 @@ class Segment:
         self._newest = self._find_newest()
         self._bytes_since_entry = position - self.offset_index.last_position()
         return end_offset
+
+    def place_to_cut(self, offset: int) -> tuple[int, int]:
+        """Where the first batch begins that reaches `offset`, and the offset after those before it."""
+        end_offset = self.base_offset
+        for batch in self.batches_from(self._offsets().position_of(offset - 1)):
+            if batch.header.last_offset >= offset:
+                return batch.position, end_offset
+            end_offset = batch.header.next_offset
+        return self.size, end_offset
 
     def cut_bytes(self, size: int) -> None:
         """Cut the file to `size` bytes; the indexes are rebuilt by whoever calls this."""
