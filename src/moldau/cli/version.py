@@ -1,7 +1,6 @@
-"""`moldau version`: what is installed here, and whether the compiled kernel is in use."""
+"""`moldau version`: what is installed here, and whether the compiled parts are in use."""
 
 import importlib.metadata
-import importlib.util
 import json
 import platform
 from typing import Literal, TypedDict
@@ -26,6 +25,7 @@ class Versions(TypedDict):
     moldau: str
     python: str
     kernel: Literal["compiled", "pure"]
+    decoder: Literal["compiled", "pure"]
     libraries: dict[str, str | None]
 
 
@@ -49,13 +49,23 @@ def installed() -> Versions:
         moldau=moldau.__version__,
         python=platform.python_version(),
         kernel=kernel_in_use(),
+        decoder=decoder_in_use(),
         libraries={name: library_version(name) for name in OPTIONAL_LIBRARIES},
     )
 
 
 def kernel_in_use() -> Literal["compiled", "pure"]:
-    """Whether record batches are walked by the compiled kernel or by its pure twin."""
-    return "compiled" if importlib.util.find_spec("moldau.wire.records._kernel") else "pure"
+    """Whether records are walked by the compiled kernel or by its pure twin."""
+    from moldau.wire.records import kernel
+
+    return kernel.NAME
+
+
+def decoder_in_use() -> Literal["compiled", "pure"]:
+    """Whether messages are decoded by the compiled interpreter or by generated Python."""
+    from moldau.wire import compiler
+
+    return "compiled" if compiler.HAS_INTERPRETER else "pure"
 
 
 def library_version(name: str) -> str | None:
@@ -68,7 +78,7 @@ def library_version(name: str) -> str | None:
 
 def as_table(versions: Versions) -> str:
     """The versions for people, with what to install for each library that is absent."""
-    rows = [(name, str(versions[name])) for name in ("moldau", "python", "kernel")]
+    rows = [(name, str(versions[name])) for name in ("moldau", "python", "kernel", "decoder")]
     for name, version in versions["libraries"].items():
         rows.append((name, version or f"absent: pip install 'moldau[{OPTIONAL_LIBRARIES[name]}]'"))
     return "\n".join(f"{name:<9}{value}" for name, value in rows)
