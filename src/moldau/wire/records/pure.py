@@ -641,8 +641,9 @@ def _places(data: bytes, count: int) -> tuple[Int64s, Int64s] | None:
     return boundaries, bodies
 
 
-# What the first byte of a two-byte length adds to a step, which counts the two bytes as well.
+# What the two bytes of a length add to the step from one record to the next, which counts them as well.
 _STEP_OF_LOW = [(low >> 1) - 62 for low in range(256)]
+_STEP_OF_HIGH = [high << 6 for high in range(128)]
 
 
 def _places_of_alike(data: bytes, count: int) -> tuple[Int64s, Int64s] | None:
@@ -652,17 +653,17 @@ def _places_of_alike(data: bytes, count: int) -> tuple[Int64s, Int64s] | None:
     """
     import numpy as np
 
-    starts = array("q", [0])
-    append, step_of_low, at = starts.append, _STEP_OF_LOW, 0
+    starts = [0]
+    append, step_of_low, step_of_high, at = starts.append, _STEP_OF_LOW, _STEP_OF_HIGH, 0
     try:
         for _ in repeat(None, count):
-            at += (data[at + 1] << 6) + step_of_low[data[at]]
+            at += step_of_high[data[at + 1]] + step_of_low[data[at]]
             append(at)
     except IndexError:
         return None
     if at != len(data):
         return None
-    boundaries = np.frombuffer(starts, np.int64)
+    boundaries = np.array(starts, np.int64)
     # Each start follows from the one before, so if all lengths are what they were taken for, all starts are.
     octets = np.frombuffer(data, np.uint8)
     lows, highs = octets[boundaries[:-1]], octets[boundaries[:-1] + 1]
@@ -745,7 +746,7 @@ def _rows_of_table(table: _Table, run: Run, offset_from: int, offset_until: int)
 
 # So many rows at a time: arrays of this size stay in the cache, and malloc keeps them at hand, while larger
 # ones come from the system anew each time, page fault by page fault.
-_CUT_OUT_ROWS = 512
+_CUT_OUT_ROWS = 640
 
 
 def _cut_out(octets: NDArray[np.uint8], at: Int64s, lengths: Int64s) -> memoryview:
