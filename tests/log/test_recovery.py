@@ -118,6 +118,15 @@ def test_damage_below_the_recovery_point_is_reported_and_the_rest_is_served(
     assert keeper.crash().log_end_offset == 31
 
 
+def test_a_read_that_is_too_small_for_its_first_batch_does_not_take_the_damage_behind_it_along() -> None:
+    keeper = filled(ONE_SEGMENT, flushed=10)
+    size = keeper.log.active.size // 10
+    keeper.disk.flip_bit(f"{PATH}/{0:020d}.log", 4 * size + 80)
+    data = keeper.crash().read(9, bytes_max=1, end_limit=30)
+    assert data.records is not None
+    assert (data.records.size, data.end_offset) == (size, 12)
+
+
 def test_damage_over_several_batches_is_one_range() -> None:
     keeper = filled(ONE_SEGMENT, flushed=10)
     size = keeper.log.active.size // 10

@@ -307,7 +307,10 @@ class Segment:
         if position >= position_end:
             return None
         if position_end - position > bytes_max:
-            position_end, end_offset = self._last_boundary(position, position + bytes_max)
+            boundary, boundary_offset = self._last_boundary(position, position + bytes_max)
+            # After a first batch that is too large, the next one may lie behind damage.
+            if boundary < position_end:
+                position_end, end_offset = boundary, boundary_offset
         self._remember_start(end_offset, position_end)
         return Stretch(FileSlice(self.file, position, position_end - position), end_offset)
 
@@ -335,7 +338,7 @@ class Segment:
         One that has an index entry will do: it is at most an interval away from the last one, and it costs no
         look into the file.
         """
-        nearest, first = self.offset_index.floor(limit)
+        nearest, first = self._offsets().floor(limit)
         if nearest > position:
             if first is None:
                 first = read_header(self.file.read(nearest, HEADER_BYTES)).base_offset
