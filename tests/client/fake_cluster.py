@@ -50,7 +50,7 @@ from moldau.wire.messages.txn import InitProducerIdRequest, InitProducerIdRespon
 from moldau.wire.records.batch import decode_batch
 from moldau.wire.records.header import BatchHeader, iter_headers, stamp
 from moldau.wire.records.record import Record
-from moldau.world.ports import Address, Connection, Network, World
+from moldau.world.ports import Address, Connection, Network, ServerTls, World
 
 TOPIC = "orders"
 TOPIC_ID = Uuid(b"orders-topic-id!")
@@ -142,9 +142,9 @@ class FakeCluster:
         """Be one broker from now on."""
         await self.listen(world.network, node_id)
 
-    async def listen(self, network: Network, node_id: int) -> None:
+    async def listen(self, network: Network, node_id: int, *, tls: ServerTls | None = None) -> None:
         """The same on any network; at port 0 it takes a free one, which clients then hear of."""
-        listener = await network.listen(self.brokers[node_id], lambda: _Session(self, node_id))
+        listener = await network.listen(self.brokers[node_id], lambda: _Session(self, node_id), tls=tls)
         self.brokers[node_id] = listener.address
 
     def answer(self, node_id: int, request: Request) -> Response | None:

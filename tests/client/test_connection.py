@@ -279,6 +279,7 @@ class WritesNowhere:
     """A connection that takes everything and sends nothing."""
 
     peer = BROKER
+    peer_subject: str | None = None
 
     def send(self, chunks: Sequence[Buffer | FileSlice]) -> None:
         pass

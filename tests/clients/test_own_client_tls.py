@@ -2,7 +2,6 @@
 
 import asyncio
 import shutil
-import ssl
 import subprocess
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 from client.fake_cluster import TOPIC, FakeCluster
 
 from moldau.client import Unreachable, connect
-from moldau.world.ports import Address
+from moldau.world.ports import Address, ServerTls
 from moldau.world.real.network import RealNetwork
 
 
@@ -29,20 +28,18 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return certificate, key
 
 
-def serving(certificate: tuple[Path, Path]) -> tuple[FakeCluster, RealNetwork]:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(*certificate)
+def serving(certificate: tuple[Path, Path]) -> tuple[FakeCluster, ServerTls]:
     cluster = FakeCluster(broker_count=1, partition_count=1)
     cluster.brokers[1] = Address("localhost", 0)
-    return cluster, RealNetwork(server_tls=context)
+    return cluster, ServerTls("".join(path.read_text() for path in certificate))
 
 
 def test_records_pass_through_tls(certificate: tuple[Path, Path]) -> None:
-    cluster, network = serving(certificate)
+    cluster, tls = serving(certificate)
     large = b"x" * 500_000
 
     async def work() -> list[bytes | None]:
-        await cluster.listen(network, 1)
+        await cluster.listen(RealNetwork(), 1, tls=tls)
         settings = {"security.protocol": "SSL", "ssl.ca.location": str(certificate[0])}
         async with connect(str(cluster.brokers[1]), **settings) as client:
             async with client.producer() as producer:
@@ -61,10 +58,10 @@ def test_records_pass_through_tls(certificate: tuple[Path, Path]) -> None:
 def test_a_broker_whose_certificate_nobody_vouches_for_is_not_talked_to(
     certificate: tuple[Path, Path],
 ) -> None:
-    cluster, network = serving(certificate)
+    cluster, tls = serving(certificate)
 
     async def work() -> None:
-        await cluster.listen(network, 1)
+        await cluster.listen(RealNetwork(), 1, tls=tls)
         async with connect(str(cluster.brokers[1]), security_protocol="SSL"):
             raise AssertionError("the client trusts anybody")
 

@@ -1,21 +1,20 @@
 """What every Network does: the simulated one, real sockets and real sockets with TLS."""
 
 import asyncio
-import shutil
 import ssl
-import subprocess
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from world.certificates import Authority
 from world.network_receivers import Recorder, echo
 
 from moldau.sim.disk import SimDisk
 from moldau.sim.loop import SimLoop
 from moldau.sim.network import SimNetwork
 from moldau.sim.randomness import Seeded
-from moldau.world.ports import Address, ConnectionLost, Disk, FileSlice, Listener, Network
+from moldau.world.ports import Address, ConnectionLost, Disk, FileSlice, Listener, Network, ServerTls
 from moldau.world.real.disk import RealDisk
 from moldau.world.real.network import RealNetwork
 
@@ -30,9 +29,10 @@ class Place:
     disk: Disk
     run: Callable[[Coroutine[object, object, None]], None]
     flood_bytes: int  # more than all buffers on the way hold
+    tls: ServerTls | None = None
 
     async def listen(self, accept: Callable[[], Recorder] = Recorder) -> Listener:
-        return await self.server.listen(Address(self.host, 0), accept)
+        return await self.server.listen(Address(self.host, 0), accept, tls=self.tls)
 
     async def pair(self, server: Recorder) -> tuple[Listener, Recorder]:
         """A connection to `server`, which is told of it; the other receiver is the client's."""
@@ -52,40 +52,17 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
         yield Place(server, client, "server", SimDisk(), loop.run_until_complete, flood_bytes=1_000_000)
         loop.close()
     else:
-        server_tls, client_tls = tls_contexts(tmp_path) if request.param == "tls" else (None, None)
-        network_of_server, network_of_client = (
-            RealNetwork(server_tls=server_tls),
-            RealNetwork(client_tls=client_tls),
-        )
+        tls, trust = None, None
+        if request.param == "tls":
+            authority = Authority(tmp_path)
+            tls = ServerTls(authority.identity("moldau"))
+            trust = ssl.create_default_context(cadata=authority.certificate)
         disk = RealDisk(str(tmp_path / "data"))
+        server_network, client_network = RealNetwork(), RealNetwork(client_tls=trust)
         yield Place(
-            network_of_server, network_of_client, "127.0.0.1", disk, asyncio.run, flood_bytes=20_000_000
+            server_network, client_network, "127.0.0.1", disk, asyncio.run, flood_bytes=20_000_000, tls=tls
         )
         disk.close()
-
-
-def tls_contexts(directory: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """A server with a certificate of its own, and a client that trusts it."""
-    if shutil.which("openssl") is None:
-        pytest.skip("openssl is not installed")
-    certificate, key = str(directory / "cert.pem"), str(directory / "key.pem")
-    request = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "rsa:2048",
-        "-nodes",
-        "-days",
-        "1",
-        "-subj",
-        "/CN=moldau",
-    ]
-    names = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate]
-    subprocess.run([*request, *names], check=True, capture_output=True)
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.load_cert_chain(certificate, key)
-    return server, ssl.create_default_context(cafile=certificate)
 
 
 def test_bytes_arrive_in_order_both_ways(place: Place) -> None:

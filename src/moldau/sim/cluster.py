@@ -223,6 +223,10 @@ class SimClock(LoopClock):
         """Milliseconds that only rise; two nodes never agree on them, as two machines do not."""
         return self._offset_ms + self._loop.now_us // 1000
 
+    def now_us(self) -> int:
+        """The same in microseconds."""
+        return self._offset_ms * 1000 + self._loop.now_us
+
 
 class SimTasks(ScopedTasks):
     """The Tasks port: work off the loop takes some virtual time, then runs in one piece."""

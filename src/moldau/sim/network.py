@@ -17,7 +17,16 @@ from typing import TypeVarTuple
 
 from moldau.sim.loop import CURRENT_PROCESS, Process, SimLoop
 from moldau.sim.randomness import Seeded
-from moldau.world.ports import Address, Buffer, ConnectionLost, FileSlice, Listener, Receiver
+from moldau.world.ports import (
+    Address,
+    Buffer,
+    ConnectionLost,
+    FileSlice,
+    InvalidTls,
+    Listener,
+    Receiver,
+    ServerTls,
+)
 
 Ts = TypeVarTuple("Ts")
 
@@ -145,8 +154,13 @@ class NodeNetwork:
         self.host = host
         self._network = network
 
-    async def listen(self, address: Address, accept: Callable[[], Receiver]) -> Listener:
+    async def listen(
+        self, address: Address, accept: Callable[[], Receiver], *, tls: ServerTls | None = None
+    ) -> Listener:
         """Accept connections at `address` (port 0: any free one), each with a receiver of its own."""
+        if tls is not None:
+            # What TLS does depends on the machine's clock and randomness, which no seed decides.
+            raise InvalidTls(f"{address}: the simulated network has no TLS")
         port = address.port or self._free_port()
         if port in self.host.listeners:
             raise OSError(errno.EADDRINUSE, f"{self.host.name}:{port} is in use")
@@ -251,6 +265,7 @@ class SimConnection:
     """One end of a connection: the Connection port, and the queue of bytes towards the other end."""
 
     other: SimConnection
+    peer_subject: str | None = None  # there is no TLS here
 
     def __init__(
         self,

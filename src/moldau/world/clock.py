@@ -17,6 +17,10 @@ class LoopClock:
         """Milliseconds that only rise; of no meaning outside this node."""
         return int(asyncio.get_running_loop().time() * 1000)
 
+    def now_us(self) -> int:
+        """The same in microseconds."""
+        return int(asyncio.get_running_loop().time() * 1_000_000)
+
     def wall_ms(self) -> int:
         """Milliseconds since 1970; may jump either way."""
         return self._wall_ms()

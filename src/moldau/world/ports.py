@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum
 from typing import Protocol, TypeVar
 
 Buffer = bytes | bytearray | memoryview
@@ -31,6 +32,10 @@ class Clock(Protocol):
 
     def now_ms(self) -> int:
         """Milliseconds that only rise; of no meaning outside this node."""
+        ...
+
+    def now_us(self) -> int:
+        """The same in microseconds."""
         ...
 
     def wall_ms(self) -> int:
@@ -210,10 +215,44 @@ class Address:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+class InvalidTls(Exception):
+    """Certificates or a key that TLS cannot work with; the text says which and why."""
+
+
+class ClientAuth(Enum):
+    """Whether whoever connects must show a certificate."""
+
+    NONE = "none"
+    REQUESTED = "requested"  # one that is shown must be good, and none is good as well
+    REQUIRED = "required"
+
+
+class TlsVersion(IntEnum):
+    """The versions of TLS that may be spoken, the older first."""
+
+    TLS_1_2 = 2
+    TLS_1_3 = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTls:
+    """What a listener needs for TLS, as texts in PEM: its own identity, and whom it trusts."""
+
+    # The private key, and the certificate with those that vouch for it, the leaf first.
+    identity: str = field(repr=False)
+    key_password: str | None = field(default=None, repr=False)
+    # The authorities whose certificates are believed; None where nobody is asked for one.
+    authorities: str | None = field(default=None, repr=False)
+    client_auth: ClientAuth = ClientAuth.NONE
+    versions: tuple[TlsVersion, ...] = tuple(TlsVersion)
+
+
 class Connection(Protocol):
     """The sending half of a connection; what arrives is given to the Receiver."""
 
     peer: Address
+    # Whose certificate a client has shown to us, as RFC 2253 writes names: "CN=ada,O=x". None if none was.
+    peer_subject: str | None
 
     def send(self, chunks: Sequence[Buffer | FileSlice]) -> None:
         """Queue `chunks`, in one write where possible; a slice leaves by sendfile where the transport can."""
@@ -277,8 +316,13 @@ class Listener(Protocol):
 class Network(Protocol):
     """The only way from one node to another."""
 
-    async def listen(self, address: Address, accept: Callable[[], Receiver]) -> Listener:
-        """Accept connections at `address` (port 0: any free one), each with a receiver of its own."""
+    async def listen(
+        self, address: Address, accept: Callable[[], Receiver], *, tls: ServerTls | None = None
+    ) -> Listener:
+        """Accept connections at `address`, each with a receiver of its own; InvalidTls if `tls` is no good.
+
+        Port 0 is any free one, an empty host means all interfaces.
+        """
         ...
 
     async def connect(self, address: Address, receiver: Receiver) -> Connection:

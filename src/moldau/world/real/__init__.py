@@ -21,16 +21,14 @@ from moldau.world.tasks import ScopedTasks
 T = TypeVar("T")
 
 
-def real_world(
-    directory: str, *, server_tls: ssl.SSLContext | None = None, client_tls: ssl.SSLContext | None = None
-) -> World:
+def real_world(directory: str, *, client_tls: ssl.SSLContext | None = None) -> World:
     """The world of one node whose data is in `directory`."""
     return World(
         clock=LoopClock(wall_ms=lambda: time.time_ns() // 1_000_000),
         randomness=RealRandomness(),
         tasks=RealTasks(),
         disk=RealDisk(directory),
-        network=RealNetwork(server_tls=server_tls, client_tls=client_tls),
+        network=RealNetwork(client_tls=client_tls),
     )
 
 

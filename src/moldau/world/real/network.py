@@ -8,8 +8,10 @@ import ssl
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from moldau.world.ports import Address, Buffer, ConnectionLost, FileSlice, Receiver
+from moldau.world.ports import Address, Buffer, ConnectionLost, FileSlice, Receiver, ServerTls
 from moldau.world.real.disk import RealFile
+from moldau.world.real.subject import subject_of
+from moldau.world.real.tls import server_context
 
 CONNECT_TIMEOUT_MS = 10_000
 # Smaller slices are cheaper to read and join than to give a system call of their own.
@@ -22,21 +24,29 @@ SENDFILE_BYTES_MAX = 1024 * 1024
 QUEUE_BYTES_HIGH = 64 * 1024
 QUEUE_BYTES_LOW = 16 * 1024
 RECEIVE_BYTES_HINT = 64 * 1024
+# How many clients may knock at once, say after a restart, before some have to knock again.
+BACKLOG = 1024
 
 
 class RealNetwork:
-    """Sockets; with TLS where a context is given."""
+    """Sockets; with TLS at listeners that are given it, and to all peers if there is a context for them."""
 
-    def __init__(
-        self, *, server_tls: ssl.SSLContext | None = None, client_tls: ssl.SSLContext | None = None
-    ) -> None:
-        self._server_tls = server_tls
+    def __init__(self, *, client_tls: ssl.SSLContext | None = None) -> None:
         self._client_tls = client_tls
 
-    async def listen(self, address: Address, accept: Callable[[], Receiver]) -> RealListener:
-        """Accept connections at `address` (port 0: any free one), each with a receiver of its own."""
+    async def listen(
+        self, address: Address, accept: Callable[[], Receiver], *, tls: ServerTls | None = None
+    ) -> RealListener:
+        """Accept connections at `address`, each with a receiver of its own; InvalidTls if `tls` is no good.
+
+        Port 0 is any free one, an empty host means all interfaces.
+        """
         server = await asyncio.get_running_loop().create_server(
-            lambda: RealConnection(accept()), address.host, address.port, ssl=self._server_tls
+            lambda: RealConnection(accept()),
+            address.host or None,
+            address.port,
+            ssl=None if tls is None else server_context(tls),
+            backlog=BACKLOG,
         )
         port = server.sockets[0].getsockname()[1]
         return RealListener(Address(address.host, port), server)
@@ -76,6 +86,7 @@ class RealConnection(asyncio.BufferedProtocol):
     """
 
     peer: Address
+    peer_subject: str | None
     _transport: asyncio.Transport
 
     def __init__(self, receiver: Receiver) -> None:
@@ -133,6 +144,7 @@ class RealConnection(asyncio.BufferedProtocol):
         self._is_plaintext = transport.get_extra_info("sslcontext") is None
         host, port = transport.get_extra_info("peername")[:2]
         self.peer = Address(host, port)
+        self.peer_subject = _subject_of_client(transport.get_extra_info("ssl_object"))
         self._receiver.connected(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -250,3 +262,9 @@ class RealConnection(asyncio.BufferedProtocol):
         elif not is_full and self._is_sender_paused:
             self._is_sender_paused = False
             self._receiver.resume_sending()
+
+
+def _subject_of_client(tls: ssl.SSLObject | None) -> str | None:
+    # The other end of a connection that we opened is a server, whose name was checked when we connected.
+    certificate = tls.getpeercert(binary_form=True) if tls is not None and tls.server_side else None
+    return None if certificate is None else subject_of(certificate)
