@@ -9,6 +9,8 @@ import moldau
 
 # Command -> the line that `moldau --help` shows for it, kept here so that help imports none of the modules.
 COMMANDS = {
+    "start": "Run a node until it is told to stop.",
+    "storage": "Make the data directory of a node ready, or look at it.",
     "sim": "Run clusters in the simulator under seeds, or replay one seed.",
     "version": "Show what is installed, and whether the compiled kernel is in use.",
 }

@@ -4,6 +4,7 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 
+from moldau.model.settings.node import NODE
 from moldau.model.settings.setting import Setting, Synonym, UpdateMode, broker, topic
 from moldau.model.settings.types import FLOAT64, INT32, INT64, INT64_MAX, Value, choice, choices
 from moldau.model.settings.validity import at_least, between
@@ -36,6 +37,13 @@ class TimestampChoice(StrEnum):
 
     CREATE_TIME = "CreateTime"
     LOG_APPEND_TIME = "LogAppendTime"
+
+
+class Durability(StrEnum):
+    """What has to happen to a record before it counts as committed."""
+
+    FLUSHED = "flushed"
+    REPLICATED = "replicated"
 
 
 class CleanupPolicy(StrEnum):
@@ -162,6 +170,10 @@ MIN_CLEANABLE_DIRTY_RATIO: Final = topic(
     synonyms=(Synonym("log.cleaner.min.cleanable.ratio"),),
 )
 
+DURABILITY: Final = topic(
+    "moldau.durability", choice(Durability), Durability.FLUSHED, None,
+    "Commit records once all in-sync replicas have flushed them, or have them in memory as Kafka does.",
+)
 FLUSH_MESSAGES: Final = topic(
     "flush.messages", INT64, INT64_MAX, at_least(1),
     "Flush the log after so many records.",
@@ -228,5 +240,6 @@ _FALLS_BACK_TO: Final = {synonym.name: row.name for row in _NAMED for synonym in
 
 HONOURED: Final = (
     *_NAMED,
+    *NODE,
     *(replace(row, doc=f"The default of a topic's {_FALLS_BACK_TO[row.name]}.") for row in _TOPIC_DEFAULTS),
 )
