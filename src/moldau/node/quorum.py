@@ -30,8 +30,8 @@ from moldau.node.quorum_files import (
     write_election,
     write_snapshot,
 )
-from moldau.node.quorum_listener import Forget, QuorumConnection, Respond
 from moldau.node.quorum_wire import VERSIONS, Filled, from_wire, reply_from_wire, reply_to_wire, to_wire
+from moldau.node.waiting import is_set_within
 from moldau.raft import events
 from moldau.raft.control import voter_changes
 from moldau.raft.events import ElectionState, Event
@@ -48,7 +48,7 @@ from moldau.wire.records.record import Record
 from moldau.world.ports import Address, ConnectionLost, DiskFailed, File, Flush, Scope, World
 
 PATH: Final = "__cluster_metadata-0"
-PROPOSALS_MAX: Final = 10_000
+UNCOMMITTED_MAX: Final = 10_000
 _READ_BYTES: Final = 1_048_576
 _SNAPSHOTS_KEPT: Final = 2
 
@@ -58,6 +58,14 @@ class Change(NamedTuple):
 
     key: bytes | None
     value: bytes | None
+
+
+class Appended(NamedTuple):
+    """Records that stand in the leader's log, and the future of their end once they are committed."""
+
+    offset: Offset
+    epoch: Epoch
+    committed: asyncio.Future[Offset]
 
 
 class StateMachine(Protocol):
@@ -104,9 +112,9 @@ class QuorumNode:
         self._events: deque[Event] = deque()
         self._woken = asyncio.Event()
         self._tokens = 0
-        self._answers: dict[int, tuple[message.Request, Respond]] = {}
-        self._proposals: list[tuple[Sequence[Change], asyncio.Future[Offset]]] = []
-        self._proposed: dict[int, list[tuple[int, asyncio.Future[Offset]]]] = {}
+        self._answers: dict[int, tuple[message.Request, asyncio.Future[message.Response]]] = {}
+        self._proposed: dict[int, asyncio.Future[Offset]] = {}
+        self._awaiting_applied: list[asyncio.Future[None]] = []
         self._quorum: Quorum | None = None
         self._is_flushing = False
         self._is_taking_snapshot = False
@@ -129,17 +137,52 @@ class QuorumNode:
         """Up to where the state machine has taken in the log."""
         return self._applied
 
-    async def propose(self, changes: Sequence[Change]) -> Offset:
-        """Have records committed, in one batch with what else is proposed in this tick; gives their end.
+    def append(self, changes: Sequence[Change]) -> Appended:
+        """Append records as the leader, now and as one batch; NOT_CONTROLLER if this replica does not lead.
 
-        NOT_CONTROLLER says that nothing was written; REQUEST_TIMED_OUT that it was, and may be committed yet.
+        The future fails with REQUEST_TIMED_OUT if leadership was lost: the records may be committed yet. Not
+        to be called by the state machine, which is told of records in the middle of a step.
         """
-        if len(self._proposals) >= PROPOSALS_MAX:
-            raise KafkaError(ErrorCode.NOT_CONTROLLER, "Too many proposals wait already.")
-        outcome: asyncio.Future[Offset] = asyncio.get_running_loop().create_future()
-        self._proposals.append((changes, outcome))
-        self._woken.set()
-        return await outcome
+        if len(self._proposed) >= UNCOMMITTED_MAX:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "Too many records wait to be committed already.")
+        self._take_in_waiting_events()
+        offset, wall_ms = self.view.end_offset, self._world.clock.wall_ms()
+        records = [Record(n, wall_ms, change.key, change.value) for n, change in enumerate(changes)]
+        committed: asyncio.Future[Offset] = asyncio.get_running_loop().create_future()
+        self._tokens += 1
+        self._proposed[self._tokens] = committed
+        self._step(events.Proposed(self._tokens, encode_batch(records), len(records)))
+        self._take_in_waiting_events()
+        if committed.done() and (refused := committed.exception()) is not None:
+            raise refused
+        # Leadership may be lost while nobody waits for the outcome.
+        committed.add_done_callback(lambda done: done.exception() if not done.cancelled() else None)
+        return Appended(offset, self.quorum.epoch, committed)
+
+    async def propose(self, changes: Sequence[Change]) -> Offset:
+        """Have records committed; gives their end. The errors are those of `append` and its future."""
+        return await self.append(changes).committed
+
+    async def serve(self, request: message.Request) -> message.Response:
+        """Answer a request of another replica, when the core does."""
+        question = from_wire(request)
+        self._tokens += 1
+        token = self._tokens
+        answer: asyncio.Future[message.Response] = asyncio.get_running_loop().create_future()
+        self._answers[token] = (request, answer)
+        self._tell(events.Asked(token, question))
+        try:
+            return await answer
+        finally:
+            if self._answers.pop(token, None) is not None:
+                self._tell(events.Gone(token))
+
+    async def until_applied(self, end: Offset) -> None:
+        """Return once the state machine has taken in everything before `end`."""
+        while self._applied < end:
+            reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._awaiting_applied.append(reached)
+            await reached
 
     async def ask(self, to: Endpoint, request: Request) -> ReplyMessage:
         """Ask another replica, or this one, as any peer would; ConnectionLost if it does not answer."""
@@ -159,43 +202,28 @@ class QuorumNode:
     async def run(self) -> None:
         """Take part in the quorum until cancelled; DiskFailed if the disk can no longer be trusted."""
         try:
-            self._open()
             async with self._world.tasks.scope() as scope:
                 self._scope: Scope = scope
-                at = self.identity.me.endpoints[0]
-                listener = await self._world.network.listen(
-                    Address(at.host, at.port), lambda: QuorumConnection(self._serve)
-                )
-                try:
-                    await self._take_in_events()
-                finally:
-                    await listener.close()
+                self._open()
+                await self._take_in_events()
         except OSError as error:
             # A write that failed may have happened in part: the next start finds out what is there.
             raise DiskFailed(f"the quorum's disk failed: {error}") from error
 
     async def _take_in_events(self) -> None:
         while True:
-            while self._events:
-                self._step(self._events.popleft())
-            if self._proposals:
-                self._step(self._next_proposal())
-                continue
+            self._take_in_waiting_events()
             self._woken.clear()
             deadline_ms = self.quorum.deadline_ms
             pause_ms = None if deadline_ms is None else deadline_ms - self._world.clock.now_ms()
             if pause_ms is None:
                 await self._woken.wait()
-            elif pause_ms <= 0 or not await self._is_woken_within(pause_ms):
+            elif pause_ms <= 0 or not await is_set_within(self._woken, self._world.clock, pause_ms):
                 self._step(events.Tick())
 
-    async def _is_woken_within(self, pause_ms: int) -> bool:
-        try:
-            async with self._world.clock.timeout_ms(pause_ms):
-                await self._woken.wait()
-        except TimeoutError:
-            return False
-        return True
+    def _take_in_waiting_events(self) -> None:
+        while self._events:
+            self._step(self._events.popleft())
 
     def _tell(self, event: Event) -> None:
         self._events.append(event)
@@ -281,9 +309,9 @@ class QuorumNode:
             case events.Committed(offset):
                 self._apply_up_to(offset)
             case events.ProposalCommitted(token, end):
-                for end_delta, outcome in self._proposed.pop(token):
-                    if not outcome.done():
-                        outcome.set_result(Offset(end - end_delta))
+                committed = self._proposed.pop(token)
+                if not committed.done():
+                    committed.set_result(end)
             case events.ProposalRefused(token):
                 self._fail(token, ErrorCode.NOT_CONTROLLER)
             case events.ProposalUncertain(token):
@@ -328,23 +356,14 @@ class QuorumNode:
         else:
             self._tell(events.Answered(request_id, reply))
 
-    def _serve(self, request: message.Request, respond: Respond) -> Forget:
-        self._tokens += 1
-        token = self._tokens
-        self._tell(events.Asked(token, from_wire(request)))
-        self._answers[token] = (request, respond)
-
-        def forget() -> None:
-            self._answers.pop(token, None)
-            self._tell(events.Gone(token))
-
-        return forget
-
     def _respond(self, token: int, reply: ReplyMessage) -> None:
         if token not in self._answers:
             return
-        request, respond = self._answers.pop(token)
-        respond(reply_to_wire(self._filled(reply), request, now_wall_ms=self._world.clock.wall_ms()))
+        request, answer = self._answers.pop(token)
+        if not answer.done():
+            answer.set_result(
+                reply_to_wire(self._filled(reply), request, now_wall_ms=self._world.clock.wall_ms())
+            )
 
     def _filled(self, reply: ReplyMessage) -> Filled:
         match reply:
@@ -354,29 +373,10 @@ class QuorumNode:
                 return Filled(reply, self.view.read_snapshot_file(snapshot_id, position, bytes_max))
         return Filled(reply)
 
-    # ------------------------------------------------------------ proposals
-
-    def _next_proposal(self) -> Event:
-        """Everything that was proposed in this tick, as one batch."""
-        taken, self._proposals = self._proposals, []
-        self._tokens += 1
-        wall_ms = self._world.clock.wall_ms()
-        records: list[Record] = []
-        ends: list[tuple[int, asyncio.Future[Offset]]] = []
-        for changes, outcome in taken:
-            first = len(records)
-            records += [
-                Record(first + number, wall_ms, change.key, change.value)
-                for number, change in enumerate(changes)
-            ]
-            ends.append((len(records), outcome))
-        self._proposed[self._tokens] = [(len(records) - end, outcome) for end, outcome in ends]
-        return events.Proposed(self._tokens, encode_batch(records), len(records))
-
     def _fail(self, token: int, error: ErrorCode) -> None:
-        for _, outcome in self._proposed.pop(token):
-            if not outcome.done():
-                outcome.set_exception(KafkaError(error))
+        committed = self._proposed.pop(token)
+        if not committed.done():
+            committed.set_exception(KafkaError(error))
 
     # ------------------------------------------------------------ the state machine and its snapshots
 
@@ -389,6 +389,10 @@ class QuorumNode:
                 self._applied = Offset(header.next_offset)
                 self._machine.apply(data, self._applied)
         assert self._applied == offset, (self._applied, offset)
+        awaiting, self._awaiting_applied = self._awaiting_applied, []
+        for reached in awaiting:
+            if not reached.done():
+                reached.set_result(None)
         if self._applied - self._snapshot_at >= self.config.snapshot_records:
             self._take_snapshot()
 

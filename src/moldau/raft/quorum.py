@@ -342,13 +342,14 @@ class Quorum:
         leader = self.voters.latest.find(election.leader_id) if election.leader_id is not None else None
         if not self.may_stand:
             return Observer(election.epoch, election.voted, leader.peer if leader else None, now_ms)
-        if election.leader_id == self._me.node_id:
+        if election.leader_id == self._me.node_id and self.voters.latest.majority > 1:
             # What it appended in this epoch may be lost, so it must not lead it again.
             return self._resigned(election.epoch, successors=())
-        if leader is not None:
+        if leader is not None and leader.key != self._me:
             deadline_ms = now_ms + self._timing.fetch_timeout_ms
             return Follower(election.epoch, election.voted, leader.peer, deadline_ms)
-        # Standing at once disturbs nobody, because of the pre-vote, and a lone voter leads without delay.
+        # Standing at once disturbs nobody, because of the pre-vote, and a lone voter leads without delay, in
+        # a new epoch if it led the old one.
         return Unattached(election.epoch, election.voted, now_ms)
 
     def _become(self, role: Role) -> None:
