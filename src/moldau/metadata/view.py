@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final, TypeVar
@@ -13,11 +13,13 @@ from moldau.metadata.image import (
     Broker,
     Image,
     Partition,
+    Resource,
+    ResourceType,
     Topic,
     broker_resource,
     topic_resource,
 )
-from moldau.model.ids import ClusterId, NodeId
+from moldau.model.ids import ClusterId, NodeId, TopicName
 from moldau.model.settings.resolve import Layer, Settings, Source, find, resolve
 from moldau.model.settings.setting import Scope, Setting
 from moldau.model.settings.types import Value
@@ -78,6 +80,15 @@ class ClusterView:
     def group_settings(self, texts: Mapping[str, str]) -> Settings:
         """The settings of a group that sets these; InvalidSetting if it cannot."""
         return resolve(Scope.GROUP, Layer(Source.GROUP, texts), *self.broker_layers)
+
+    def topics_configured_by(self, resource: Resource) -> Iterable[Topic]:
+        """The topics to whose settings a resource contributes: itself, or all if it is this broker."""
+        if resource.type == ResourceType.TOPIC:
+            topic = self.image.topics.get(TopicName(resource.name))
+            return () if topic is None else (topic,)
+        if resource in (broker_resource(self.node_id), ALL_BROKERS):
+            return self.image.topics.values()
+        return ()
 
     def of_topic(self, topic: Topic, setting: Setting[T]) -> T:
         """One setting of a topic, found without deciding all the others."""

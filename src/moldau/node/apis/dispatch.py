@@ -1,0 +1,47 @@
+"""The way of every request: is it allowed, who answers it, and what if it is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING
+
+from moldau.model.errors import ErrorCode, KafkaError
+from moldau.node.apis.call import Answer, Call, Parts
+from moldau.node.security import CLUSTER_NAME, ResourceType
+from moldau.wire.message import Response
+from moldau.wire.messages.fetch import FetchResponse
+
+if TYPE_CHECKING:
+    from moldau.node.apis.table import Api
+
+
+def begin(parts: Parts, api: Api, call: Call) -> Answer:
+    """Start to answer a call: with a response, with a coroutine that gives one, or by itself."""
+    try:
+        if api.operation is not None and not call.may(
+            parts, api.operation, ResourceType.CLUSTER, CLUSTER_NAME
+        ):
+            raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        return api.handler(parts, call)
+    except KafkaError as error:
+        return api.refuse(call, error)
+
+
+async def finish(api: Api, call: Call, answer: Coroutine[object, object, Response | None]) -> Response | None:
+    """Wait for what a handler has begun."""
+    try:
+        return await answer
+    except KafkaError as error:
+        return api.refuse(call, error)
+
+
+def size_of(response: Response) -> int:
+    """How many bytes of records a response to Fetch holds."""
+    assert isinstance(response, FetchResponse)
+    return sum(len(data.records or b"") for topic in response.responses for data in topic.partitions)
+
+
+async def answered(parts: Parts, api: Api, call: Call) -> Response | None:
+    """Both, for those who wait anyway."""
+    answer = begin(parts, api, call)
+    return await finish(api, call, answer) if isinstance(answer, Coroutine) else answer

@@ -1,0 +1,258 @@
+"""A node of the cluster: a list of its parts, and their lives from the first to the last."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Final
+
+from moldau.log import checkpoints
+from moldau.metadata.image import Delta, Image
+from moldau.metadata.view import ClusterView
+from moldau.model.ids import DirectoryId, Offset
+from moldau.model.settings.resolve import Layer, Source, find, resolve
+from moldau.model.settings.setting import Scope as SettingScope
+from moldau.model.settings.table import SOCKET_REQUEST_MAX_BYTES
+from moldau.node.apis.call import Parts
+from moldau.node.apis.table import BROKER_APIS, CONTROLLER_APIS, advertised
+from moldau.node.config import ListenerConfig, NodeConfig
+from moldau.node.connections import Limits, Server
+from moldau.node.controller import ActiveController
+from moldau.node.controller_channel import ControllerChannel
+from moldau.node.fetch_sessions import FetchSessions
+from moldau.node.housekeeping import Housekeeping, Intervals
+from moldau.node.logs import get_logger
+from moldau.node.metadata import MetadataMachine, Publisher
+from moldau.node.metrics import LoopLag, Metrics
+from moldau.node.partitions import Partitions
+from moldau.node.producer_ids import ProducerIds
+from moldau.node.quorum import QuorumConfig, QuorumNode
+from moldau.node.quotas import Quotas
+from moldau.node.registration import Registration
+from moldau.node.security import AllowAll
+from moldau.node.storage import open_directory, read_bootstrap
+from moldau.raft.quorum import Identity, Timing
+from moldau.raft.voters import Endpoint, ReplicaKey, Voter
+from moldau.world.ports import DiskFailed, Scope, World
+
+log = get_logger(__name__)
+
+CONTROLLER_TIMEOUT_MS: Final = 30_000
+# How long a broker waits to be let go before it goes anyway.
+_LEAVE_TIMEOUT_MS: Final = 10_000
+_UNFINISHED_BYTES_MAX: Final = 512 * 1024 * 1024
+_SESSION_ID_MAX: Final = 2**31 - 1
+
+
+class Node:
+    """One process of a cluster: a broker, a controller, or both."""
+
+    def __init__(self, world: World, config: NodeConfig) -> None:
+        self.config = config
+        self.on_ready: Callable[[], None] | None = None
+        """Told once, when clients are served."""
+        self.metrics = Metrics()
+        self._world = world
+        self._failure: asyncio.Future[BaseException] | None = None
+
+    async def run(self) -> None:
+        """Serve until cancelled; a broker then leaves in an orderly way."""
+        identity = open_directory(self._world.disk, self.config)
+        directory_id = identity.directory_id
+        assert directory_id is not None, "a directory that was formatted has an id"
+        self._assemble(identity.cluster_id, directory_id)
+        self._failure = asyncio.get_running_loop().create_future()
+        async with self._world.tasks.scope() as scope:
+            await self._start(scope)
+            try:
+                # Somebody must wait for what is thrown where nobody can answer it.
+                raise await self._failure
+            except asyncio.CancelledError:
+                await self._leave()
+                raise
+
+    # ------------------------------------------------------------ the parts
+
+    def _assemble(self, cluster_id: str, directory_id: DirectoryId) -> None:
+        world, config = self._world, self.config
+        settings = resolve(SettingScope.BROKER, Layer(Source.STATIC, config.static))
+
+        def number(name: str) -> int:
+            value = settings[find(SettingScope.BROKER, name)]
+            assert isinstance(value, int), (name, value)
+            return value
+
+        self.machine = MetadataMachine(on_role=lambda _: self._on_quorum(), on_applied=self._on_quorum)
+        self.quorum = QuorumNode(
+            world,
+            Identity(cluster_id, self._voter(directory_id), config.quorum_bootstrap),  # type: ignore[arg-type]
+            self.machine,
+            QuorumConfig(
+                timing=Timing(
+                    election_timeout_ms=number("controller.quorum.election.timeout.ms"),
+                    election_backoff_max_ms=number("controller.quorum.election.backoff.max.ms"),
+                    fetch_timeout_ms=number("controller.quorum.fetch.timeout.ms"),
+                    retry_backoff_ms=number("controller.quorum.retry.backoff.ms"),
+                ),
+                request_timeout_ms=number("controller.quorum.request.timeout.ms"),
+            ),
+        )
+        view = ClusterView(Image(), cluster_id, config.node_id, config.static)  # type: ignore[arg-type]
+        self.partitions = Partitions(
+            world,
+            config.node_id,
+            flush_seconds=self.metrics.histogram("moldau_flush_seconds", "How long a flush took."),
+        )
+        self.quotas = Quotas(
+            window_count=number("quota.window.num"), window_ms=number("quota.window.size.seconds") * 1000
+        )
+        self.publisher = Publisher(self.machine, view, [self])
+        self.channel = ControllerChannel(
+            self.quorum, self.quorum.peers, world.clock, timeout_ms=CONTROLLER_TIMEOUT_MS
+        )
+        self.controller = None
+        if config.is_controller:
+            self.controller = ActiveController(
+                world,
+                self.quorum,
+                self.machine,
+                cluster_id=cluster_id,  # type: ignore[arg-type]
+                node_id=config.node_id,
+                static=config.static,
+                bootstrap=read_bootstrap(world.disk),
+            )
+        self.registration = Registration(
+            world,
+            config,
+            self.channel,
+            cluster_id=cluster_id,  # type: ignore[arg-type]
+            directory_id=directory_id,
+            previous_epoch=checkpoints.read_clean_shutdown(world.disk) or -1,
+            heartbeat_ms=number("broker.heartbeat.interval.ms"),
+            metadata_offset=lambda: Offset(self.publisher.view.image.offset),
+        )
+        self._limits = Limits(
+            request_bytes_max=settings[SOCKET_REQUEST_MAX_BYTES],
+            connections_max=number("max.connections"),
+            connections_per_host_max=number("max.connections.per.ip"),
+            idle_ms_max=number("connections.max.idle.ms"),
+            unfinished_bytes_max=_UNFINISHED_BYTES_MAX,
+        )
+        self._intervals = Intervals(
+            checkpoint_ms=number("replica.high.watermark.checkpoint.interval.ms"),
+            retention_ms=number("log.retention.check.interval.ms"),
+            compaction_ms=number("log.cleaner.backoff.ms"),
+        )
+        self.parts = Parts(
+            world=world,
+            config=config,
+            cluster_id=cluster_id,  # type: ignore[arg-type]
+            quorum=self.quorum,
+            controller=self.controller,
+            publisher=self.publisher,
+            partitions=self.partitions,
+            channel=self.channel,
+            sessions=FetchSessions(
+                number("max.incremental.fetch.session.cache.slots"),
+                lambda: 1 + world.randomness.below(_SESSION_ID_MAX),
+            ),
+            producer_ids=ProducerIds(
+                self.channel, broker_id=config.node_id, broker_epoch=lambda: self.registration.epoch
+            ),
+            quotas=self.quotas,
+            metrics=self.metrics,
+            authorizer=AllowAll(),
+            api_versions={False: advertised(BROKER_APIS), True: advertised(CONTROLLER_APIS)},
+        )
+
+    def _voter(self, directory_id: DirectoryId) -> Voter:
+        listener = self.config.controller_listener
+        at = listener.advertised if listener is not None else self.config.broker_listeners[0].advertised
+        name = self.config.controller_listener_name
+        return Voter(ReplicaKey(self.config.node_id, directory_id), (Endpoint(name, at.host, at.port),))
+
+    # ------------------------------------------------------------ their lives
+
+    async def _start(self, scope: Scope) -> None:
+        config = self.config
+        server = Server(self.parts, scope, self._limits, fail=self._fail)
+        self.metrics.gauge_read(
+            "moldau_connections", "Connections of clients and nodes.", lambda: len(server.connections)
+        )
+        self.metrics.gauges_read(
+            "moldau_log_bytes",
+            "Bytes of a partition's log.",
+            lambda: (
+                ({"topic": each.at.topic, "partition": str(each.at.partition)}, each.log.size_bytes)
+                for each in self.partitions
+            ),
+        )
+        self.partitions.load()
+        scope.start(self.quorum.run(), name="quorum")
+        # A controller must be heard before there is a leader; clients come when there is something to say.
+        for listener in config.listeners:
+            if listener.is_controller:
+                await self._listen(server, listener)
+        if self.controller is not None:
+            scope.start(self.controller.run(), name="controller")
+        scope.start(self.publisher.run(), name="publisher")
+        if config.is_broker:
+            housekeeping = Housekeeping(self._world, self.partitions, self._intervals)
+            scope.start(self.partitions.run_flushes(), name="flushes")
+            scope.start(housekeeping.run_expiry(server), name="expiry")
+            scope.start(housekeeping.run_checkpoints(), name="checkpoints")
+            scope.start(housekeeping.run_retention(), name="retention")
+            scope.start(housekeeping.run_compaction(), name="compaction")
+            scope.start(housekeeping.run_loop_lag(LoopLag(self.metrics)), name="loop lag")
+            scope.start(self.registration.run(), name="registration")
+            await self.publisher.until(self._is_unfenced)
+            self.partitions.set_strays_aside(self.publisher.view)
+            for listener in config.broker_listeners:
+                await self._listen(server, listener)
+        if self.on_ready is not None:
+            self.on_ready()
+
+    async def _listen(self, server: Server, listener: ListenerConfig) -> None:
+        apis = CONTROLLER_APIS if listener.is_controller else BROKER_APIS
+        await self._world.network.listen(
+            listener.bind, lambda: server.accept(listener, apis), tls=listener.tls
+        )
+
+    def _is_unfenced(self, view: ClusterView) -> bool:
+        broker = view.image.brokers.get(self.config.node_id)
+        return broker is not None and broker.epoch == self.registration.epoch and not broker.is_fenced
+
+    def _fail(self, error: BaseException) -> None:
+        if self._failure is not None and not self._failure.done():
+            self._failure.set_result(error)
+
+    def _on_quorum(self) -> None:
+        if not self.quorum.is_open:
+            return
+        self.machine.epoch_before = self.quorum.view.epoch_before
+        if self.controller is not None:
+            self.controller.wake()
+
+    async def follow(self, view: ClusterView, delta: Delta) -> None:
+        """Take over what the metadata says of this node."""
+        changes = delta.local_changes(self.config.node_id)
+        await self.partitions.forget(changes.closed)
+        await self.partitions.follow(view, (*changes.led, *changes.followed, *changes.updated))
+        for resource in delta.configs:
+            for topic in view.topics_configured_by(resource):
+                self.partitions.configure(view, topic)
+        if delta.quotas:
+            self.quotas.configure(view.image.quotas)
+        if self.config.node_id in delta.brokers:
+            self.registration.wake()
+
+    async def _leave(self) -> None:
+        """Hand over what others can take, and close everything properly."""
+        if not self.config.is_broker or self.registration.epoch < 0:
+            return
+        with contextlib.suppress(TimeoutError, DiskFailed):
+            async with self._world.clock.timeout_ms(_LEAVE_TIMEOUT_MS):
+                await self.registration.leave()
+        await self.partitions.close(self.registration.epoch)
+        log.info("all logs are closed")

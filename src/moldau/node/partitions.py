@@ -1,0 +1,358 @@
+"""The partitions that have a replica here: opened and closed as the metadata says, flushed together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from moldau.log import checkpoints
+from moldau.log.log import FlushWork, Log
+from moldau.metadata.image import LocalPartition, Topic, topic_resource
+from moldau.metadata.view import ClusterView
+from moldau.model.errors import ErrorCode, KafkaError
+from moldau.model.ids import (
+    LeaderEpoch,
+    NodeId,
+    TopicId,
+    TopicName,
+    TopicPartition,
+    uuid_from_random,
+    uuid_to_text,
+)
+from moldau.node.logs import get_logger
+from moldau.node.metrics import Histogram
+from moldau.node.waiting import Waiting
+from moldau.replica.leader import Leader, PartitionConfig
+from moldau.world.ports import DiskFailed, Flush, World
+
+log = get_logger(__name__)
+
+# How many partitions are opened or closed before others get their turn.
+_SLICE: Final = 8
+# While less than this is left on the disk, nothing is produced: the metadata and the indexes need the rest.
+FREE_BYTES_MIN: Final = 64 * 1024 * 1024
+_NAME_LENGTH_MAX: Final = 255
+_CHECKPOINTS: Final = (
+    checkpoints.RECOVERY_POINTS,
+    checkpoints.HIGH_WATERMARKS,
+    checkpoints.LOG_STARTS,
+    checkpoints.CLEANED_ENDS,
+)
+_NOTHING_KNOWN: Final[Mapping[str, Mapping[TopicPartition, int]]] = {name: {} for name in _CHECKPOINTS}
+_DELETED: Final = "-delete"
+_STRAY: Final = "-stray"
+
+
+class Replica:
+    """One partition on this broker, and who waits for it."""
+
+    __slots__ = ("at", "leader", "leader_epoch", "leader_id", "log", "topic_id", "waiting")
+
+    def __init__(self, at: TopicPartition, topic_id: TopicId, log_: Log) -> None:
+        self.at = at
+        self.topic_id = topic_id
+        self.log = log_
+        self.leader: Leader | None = None
+        self.leader_id = NodeId(-1)
+        self.leader_epoch = LeaderEpoch(-1)
+        self.waiting = Waiting()
+
+
+class Partitions:
+    """All replicas of this broker, in one data directory."""
+
+    def __init__(self, world: World, node_id: NodeId, *, flush_seconds: Histogram) -> None:
+        self._world = world
+        self._disk = world.disk
+        self._node_id = node_id
+        self._flush_seconds = flush_seconds
+        self._replicas: dict[tuple[str, int], Replica] = {}
+        self._dirty: dict[Replica, None] = {}
+        self._dirty_or_waiting = asyncio.Event()
+        self._orphan_flushes: list[Flush] = []
+        self._flush_turns: list[asyncio.Future[None]] = []
+        self.has_room = True
+        """Whether the disk has room for more than what the broker needs itself."""
+        self._known_at_start: Mapping[str, Mapping[TopicPartition, int]] = _NOTHING_KNOWN
+        self._was_clean = False
+        self._writing_checkpoints = asyncio.Lock()
+
+    # ------------------------------------------------------------ finding
+
+    def __iter__(self) -> Iterator[Replica]:
+        return iter(list(self._replicas.values()))
+
+    def __len__(self) -> int:
+        return len(self._replicas)
+
+    def find(self, topic: str, partition: int) -> Replica | None:
+        """The replica here, if there is one."""
+        return self._replicas.get((topic, partition))
+
+    def led(self, view: ClusterView, topic: str, partition: int) -> tuple[Replica, Leader]:
+        """The replica and its leader; KafkaError that says whether the client should look elsewhere."""
+        replica = self._replicas.get((topic, partition))
+        if replica is not None and replica.leader is not None:
+            return replica, replica.leader
+        known = view.image.topics.get(TopicName(topic))
+        if known is None or known.partition(partition) is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    # ------------------------------------------------------------ starting and stopping
+
+    def load(self) -> None:
+        """Read what the last process has left in the directory; before anything is opened."""
+        disk = self._disk
+        self._known_at_start = {name: checkpoints.read_offsets(disk, name) for name in _CHECKPOINTS}
+        self._was_clean = checkpoints.read_clean_shutdown(disk) is not None
+        if self._was_clean:
+            disk.flush_blocking(checkpoints.remove_clean_shutdown(disk))
+        for name in disk.list(""):
+            if name.endswith(f"{_DELETED}/"):
+                disk.remove(name.removesuffix("/"))
+
+    def set_strays_aside(self, view: ClusterView) -> None:
+        """Rename the directories that belong to no partition of this broker; never delete on doubt."""
+        for name in self._disk.list(""):
+            directory = name.removesuffix("/")
+            topic, dash, number = directory.rpartition("-")
+            if directory == name or not dash or not number.isdigit() or topic == "__cluster_metadata":
+                continue
+            known = view.image.topics.get(TopicName(topic))
+            partition = known.partition(int(number)) if known is not None else None
+            is_here = partition is not None and self._node_id in partition.replicas
+            if known is None or not is_here or not self._is_of(directory, known.id):
+                self._set_aside(directory, _STRAY)
+
+    def _is_of(self, directory: str, topic_id: TopicId) -> bool:
+        found = checkpoints.read_topic_id(self._disk, directory)
+        return found is None or found == topic_id
+
+    def _set_aside(self, directory: str, suffix: str) -> str:
+        unique = uuid_to_text(uuid_from_random(self._world.randomness.bytes(16)))
+        keep = _NAME_LENGTH_MAX - len(f".{unique}{suffix}")
+        aside = f"{directory[:keep]}.{unique}{suffix}"
+        self._disk.rename(directory, aside)
+        self._orphan_flushes.append(Flush(directories=("",)))
+        self._dirty_or_waiting.set()
+        if suffix == _STRAY:
+            log.warning("data without metadata set aside", directory=directory, aside=aside)
+        return aside
+
+    async def close(self, broker_epoch: int) -> None:
+        """Close every log and say so on disk, so that the next start need not look at them."""
+        works = []
+        for replica in self:
+            replica.waiting.give_up(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            replica.leader = None
+            works.append((replica, replica.log.close()))
+        await self._flush(_merged([work.flush for _, work in works]))
+        for replica, work in works:
+            replica.log.flushed(work)
+        await self.write_checkpoints()
+        await self._flush(checkpoints.write_clean_shutdown(self._disk, broker_epoch))
+
+    # ------------------------------------------------------------ following the metadata
+
+    async def follow(self, view: ClusterView, changes: tuple[LocalPartition, ...]) -> None:
+        """Lead, or follow, in these partitions as the metadata now says; opens what is new here."""
+        for number, local in enumerate(changes):
+            if number % _SLICE == _SLICE - 1:
+                await asyncio.sleep(0)
+            self._take_over(view, local)
+
+    def _take_over(self, view: ClusterView, local: LocalPartition) -> None:
+        at, partition = local.topic_partition, local.partition
+        topic = view.image.topics[at.topic]
+        replica = self._replicas.get(at)
+        config = self.config_of(view, topic, at.partition)
+        if replica is None:
+            replica = self._open(at, local.topic_id, config)
+            self._replicas[at] = replica
+        replica.leader_id, replica.leader_epoch = partition.leader, partition.leader_epoch
+        if partition.leader != self._node_id:
+            replica.leader = None
+            replica.waiting.give_up(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        elif replica.leader is None or replica.leader.epoch != partition.leader_epoch:
+            # Who waits was promised something by the leader of another epoch.
+            replica.waiting.give_up(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            replica.leader = Leader(
+                replica.log, config, me=self._node_id, epoch=partition.leader_epoch, isr=partition.isr
+            )
+            self.appended(replica)
+        else:
+            replica.leader.isr_changed(partition.isr)
+            self.advance(replica)
+
+    def config_of(self, view: ClusterView, topic: Topic, index: int) -> PartitionConfig:
+        """The configuration of a partition."""
+        texts = view.image.texts(topic_resource(topic.name))
+        settings = view.topic_settings(texts) if texts else view.topic_defaults
+        isr_size_min = view.isr_size_min(topic, topic.partitions[index])
+        return PartitionConfig.of(settings, view.broker_settings, isr_size_min=isr_size_min)
+
+    def configure(self, view: ClusterView, topic: Topic) -> None:
+        """Take over changed settings of a topic."""
+        for index in range(len(topic.partitions)):
+            replica = self._replicas.get((topic.name, index))
+            if replica is not None:
+                config = self.config_of(view, topic, index)
+                replica.log.config = config.log
+                if replica.leader is not None:
+                    replica.leader.configure(config)
+                    self.advance(replica)
+
+    def _open(self, at: TopicPartition, topic_id: TopicId, config: PartitionConfig) -> Replica:
+        directory = str(at)
+        if self._disk.exists(directory) and not self._is_of(directory, topic_id):
+            self._set_aside(directory, _STRAY)
+        # A checkpoint names a partition, and speaks of the directory that was there when it was written.
+        known = self._known_at_start if self._disk.exists(directory) else _NOTHING_KNOWN
+        opened = Log.open(
+            self._disk,
+            directory,
+            config.log,
+            recovery_point=known[checkpoints.RECOVERY_POINTS].get(at, 0),
+            is_clean=self._was_clean and at in known[checkpoints.RECOVERY_POINTS],
+            now_ms=self._world.clock.wall_ms(),
+            log_start_offset=known[checkpoints.LOG_STARTS].get(at, 0),
+            high_watermark=known[checkpoints.HIGH_WATERMARKS].get(at, 0),
+            cleaned_end_offset=known[checkpoints.CLEANED_ENDS].get(at, 0),
+        )
+        if checkpoints.read_topic_id(self._disk, directory) is None:
+            self._orphan_flushes.append(checkpoints.write_topic_id(self._disk, directory, topic_id))
+        for damage in opened.corrupt_ranges:
+            log.error(
+                "damaged records",
+                partition=directory,
+                offset=damage.offset,
+                offset_end=damage.offset_end,
+            )
+        return Replica(at, topic_id, opened)
+
+    async def forget(self, closed: tuple[LocalPartition, ...]) -> None:
+        """Close partitions that are no longer here, and delete their files, off the loop."""
+        aside = []
+        for number, local in enumerate(closed):
+            if number % _SLICE == _SLICE - 1:
+                await asyncio.sleep(0)
+            at = local.topic_partition
+            replica = self._replicas.get(at)
+            if replica is None or replica.topic_id != local.topic_id:
+                continue
+            del self._replicas[at]
+            self._dirty.pop(replica, None)
+            replica.leader = None
+            replica.waiting.give_up(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            aside.append(self._set_aside(str(at), _DELETED))
+        if aside:
+            # A topic that is created under the same name must not be taken for this one after a crash.
+            await self.write_checkpoints()
+        for directory in aside:
+            await self._world.tasks.off_loop(lambda directory=directory: self._disk.remove(directory))  # type: ignore[misc]
+
+    # ------------------------------------------------------------ appending and flushing
+
+    def appended(self, replica: Replica) -> None:
+        """Something was appended: commit it at once, or have it flushed."""
+        leader = replica.leader
+        if leader is not None and not leader.needs_flush_to_commit:
+            self.advance(replica)
+            if not replica.log.is_flush_due(self._world.clock.wall_ms()):
+                return
+        self._dirty[replica] = None
+        self._dirty_or_waiting.set()
+
+    def advance(self, replica: Replica) -> None:
+        """Commit what can be committed, and tell who waits for it."""
+        leader = replica.leader
+        if leader is not None and leader.advance_high_watermark():
+            replica.waiting.committed(replica.log.high_watermark)
+
+    async def flushed(self) -> None:
+        """Return once everything that is dirty now is durable."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._flush_turns.append(turn)
+        self._dirty_or_waiting.set()
+        await turn
+
+    async def run_flushes(self) -> None:
+        """Flush what is dirty, all of it together, again and again; what comes meanwhile is the next turn."""
+        while True:
+            await self._dirty_or_waiting.wait()
+            self._dirty_or_waiting.clear()
+            works: list[tuple[Replica, FlushWork]] = []
+            dirty, self._dirty = self._dirty, {}
+            orphans, self._orphan_flushes = self._orphan_flushes, []
+            turns, self._flush_turns = self._flush_turns, []
+            for replica in dirty:
+                if replica.log.is_dirty:
+                    try:
+                        works.append((replica, replica.log.begin_flush()))
+                    except OSError as error:
+                        raise DiskFailed(f"the log of {replica.at} cannot be flushed: {error}") from error
+            began_ms = self._world.clock.now_ms()
+            await self._flush(_merged([*orphans, *(work.flush for _, work in works)]))
+            self._flush_seconds.observe((self._world.clock.now_ms() - began_ms) / 1000)
+            for replica, work in works:
+                replica.log.flushed(work)
+                self.advance(replica)
+            for turn in turns:
+                if not turn.done():
+                    turn.set_result(None)
+
+    async def _flush(self, work: Flush) -> None:
+        if not work:
+            return
+        try:
+            await self._disk.flush(work)
+        except OSError as error:
+            # What the page cache holds is in doubt now, so that nothing here may be acknowledged any more.
+            raise DiskFailed(f"the data directory cannot be flushed: {error}") from error
+
+    # ------------------------------------------------------------ checkpoints
+
+    async def write_checkpoints(self) -> None:
+        """Write down what a restart may believe without reading the logs; OSError if there is no room."""
+        # One at a time: they pass through temporary files of one name.
+        async with self._writing_checkpoints:
+            replicas = {replica.at: replica.log for replica in self}
+            known: dict[str, dict[TopicPartition, int]] = {
+                checkpoints.RECOVERY_POINTS: {at: each.recovery_point for at, each in replicas.items()},
+                checkpoints.HIGH_WATERMARKS: {at: each.high_watermark for at, each in replicas.items()},
+                checkpoints.LOG_STARTS: {at: each.log_start_offset for at, each in replicas.items()},
+                checkpoints.CLEANED_ENDS: {at: each.cleaned_end_offset for at, each in replicas.items()},
+            }
+            works = [checkpoints.write_offsets(self._disk, name, offsets) for name, offsets in known.items()]
+            await self._flush(_merged(works))
+
+    def flush_everything_soon(self) -> None:
+        """Have the logs flushed that commit without it, so that their recovery points move."""
+        for replica in self:
+            if replica.log.is_dirty:
+                self._dirty[replica] = None
+        self._dirty_or_waiting.set()
+
+    def look_at_disk(self) -> None:
+        """See how much room is left."""
+        has_room = self._disk.free_bytes() >= FREE_BYTES_MIN
+        if has_room != self.has_room:
+            self.has_room = has_room
+            if has_room:
+                log.info("the disk has room again, records are accepted")
+            else:
+                log.error("the disk is nearly full, no records are accepted", free_bytes_min=FREE_BYTES_MIN)
+
+
+def _merged(works: list[Flush]) -> Flush:
+    """Several works as one: files first, then renames, then directories, each directory once."""
+    if len(works) == 1:
+        return works[0]
+    directories = dict.fromkeys(directory for work in works for directory in work.directories)
+    return Flush(
+        files=tuple(file for work in works for file in work.files),
+        renames=tuple(rename for work in works for rename in work.renames),
+        directories=tuple(directories),
+    )
