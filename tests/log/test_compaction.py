@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from log.support import NOW_MS, SECRET, Keeper, batch, marker, records_in, settings
 
-from moldau.log.compaction import Compaction, is_due, survey
+from moldau.log.compaction import Compaction, Heavy, is_due, survey
 from moldau.log.config import LogConfig
 from moldau.log.producers import Origin
 from moldau.sim.disk import PowerCut, Survives
@@ -361,6 +363,34 @@ def test_a_step_goes_no_further_than_its_bytes_and_a_batch() -> None:
         if work is not None:
             keeper.disk.flush_blocking(work)
     assert steps >= 2 * keeper.log.segments[-1].base_offset * 150 // 1000
+
+
+def test_large_compressed_batches_can_be_worked_on_elsewhere() -> None:
+    noise = random.Random(1)
+    config = LogConfig(segment_bytes=2**20, is_compacted=True)
+    keeper = Keeper(config)
+    for number in range(6):
+        pairs: list[Pair] = [(b"%d" % each, noise.randbytes(10_000)) for each in range(number, number + 6)]
+        keeper.append(batch(pairs, codec=Codec.ZSTD))
+    close_segment(keeper)
+    newest = {key: value for _, key, value in contents(keeper)}
+    compaction = Compaction(keeper.log, now_ms=NOW_MS, keys_max=100, secret=SECRET)
+    heavy = 0
+    while not compaction.is_done:
+        match compaction.step_apart():
+            case Heavy(work):
+                heavy += 1
+                # The log goes on while another thread is at it.
+                keeper.append(batch([(b"later%d" % heavy, b"")]))
+                keeper.flush()
+                compaction.done(work())
+            case None:
+                pass
+            case flush:
+                keeper.disk.flush_blocking(flush)
+    assert heavy == 2 * 6
+    kept = [(key, value) for _, key, value in contents(keeper)]
+    assert [pair for pair in kept if pair[1]] == list(newest.items())
 
 
 def test_the_log_can_be_used_between_steps() -> None:

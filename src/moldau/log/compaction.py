@@ -8,8 +8,9 @@ is finished at the next start; the old files put aside, and that flushed; the ne
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Final
 
@@ -43,6 +44,15 @@ from moldau.world.ports import Flush
 
 STEP_BYTES: Final = 64 * 1024
 _SLOTS_PER_KEY: Final = 4 / 3
+# To open and pack a compressed batch of this size takes about a millisecond.
+_HEAVY_BYTES_MIN: Final = 32 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Heavy:
+    """Work on one large batch that touches nothing but the round itself, so that a thread may do it."""
+
+    work: Callable[[], Buffer | bool | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,27 +126,40 @@ class Compaction:
         self._now_ms = now_ms
         self._keys = kernel.OffsetMap(int(keys_max * _SLOTS_PER_KEY) + 2, keys_max, secret)
         self._removals = log.removals
-        self._work = self._run(survey(log, now_ms))
+        self._outcome: Buffer | bool | None = None
+        self._work: _Steps = self._run(survey(log, now_ms))
 
     def step(self, bytes_max: int = STEP_BYTES) -> Flush | None:
         """Go through about `bytes_max` of the log; what is returned must be flushed before the next step."""
+        while isinstance(wanted := self.step_apart(bytes_max), Heavy):
+            self.done(wanted.work())
+        return wanted
+
+    def step_apart(self, bytes_max: int = STEP_BYTES) -> Flush | Heavy | None:
+        """The same for those who do heavy work elsewhere, and tell `done` of its outcome."""
         while bytes_max > 0 and not self.is_done:
             if self._log.removals != self._removals and not self._log.is_swapping:
                 self._abandon()
                 break
-            done = next(self._work, None)
-            if done is None:
+            outcome, self._outcome = self._outcome, None
+            try:
+                done = self._work.send(outcome)
+            except StopIteration:
                 self.is_done = True
-            elif isinstance(done, Flush):
+                break
+            if isinstance(done, Flush | Heavy):
                 return done
-            else:
-                bytes_max -= done
+            bytes_max -= done
         return None
+
+    def done(self, outcome: Buffer | bool | None) -> None:
+        """Take the outcome of the work that the last step has handed out."""
+        self._outcome = outcome
 
     # ------------------------------------------------------------ the round
 
-    def _run(self, plan: Survey) -> Iterator[int | Flush]:
-        """What was done, in bytes, or what to flush, one after the other."""
+    def _run(self, plan: Survey) -> _Steps:
+        """What was done, in bytes, or what is to be done, one after the other."""
         # Snapshots must be durable that know of producers' batches which are about to go.
         work = self._log.begin_flush()
         yield work.flush
@@ -154,7 +177,7 @@ class Compaction:
                 return
         self._log.cleaned_end_offset = max(end, self._log.cleaned_end_offset)
 
-    def _read_keys(self, plan: Survey) -> Iterator[int]:
+    def _read_keys(self, plan: Survey) -> _Steps:
         """Note the newest offset of each key that is dirty, as far as there is room for them."""
         aborted = self._log.aborted_transactions(plan.first_dirty_offset, plan.end_offset)
         transactions = _Transactions(aborted)
@@ -167,8 +190,11 @@ class Compaction:
                 header = batch.header
                 if header.is_control:
                     transactions.end(header, _marker_or_none(data, header), None)
-                elif not transactions.is_aborted(header) and not self._note_keys(header, data, plan):
-                    return
+                elif not transactions.is_aborted(header):
+                    note = partial(self._note_keys, header, data, plan)
+                    has_room = (yield Heavy(note)) if _is_heavy(header) else note()
+                    if not has_room:
+                        return
                 self._keys.advance(header.last_offset)
                 yield _cost(header)
 
@@ -182,7 +208,7 @@ class Compaction:
             return True
         return put == header.count
 
-    def _compact(self, group: Sequence[Segment], filter_: _Filter) -> Iterator[int | Flush]:
+    def _compact(self, group: Sequence[Segment], filter_: _Filter) -> _Steps:
         log, disk = self._log, self._log.disk
         base = group[0].base_offset
         name = f"{log.path}/{file_name(base, LOG_SUFFIX)}"
@@ -191,7 +217,7 @@ class Compaction:
         for segment in group:
             for batch, data in segment.contents_from():
                 is_last = segment is group[-1] and batch.position + len(data) == segment.size
-                kept = filter_.keep(batch.header, data, new.transaction_index, is_last_of_group=is_last)
+                kept = yield from self._kept(filter_, batch.header, data, new.transaction_index, is_last)
                 if kept is not None:
                     placed = PlacedBatch(0, read_header(kept))
                     new.append(kept, [placed], interval_bytes=log.config.index_interval_bytes)
@@ -211,6 +237,25 @@ class Compaction:
             log.names_changed()
             log.is_swapping = False
 
+    def _kept(
+        self, filter_: _Filter, header: BatchHeader, data: Buffer, index: TransactionIndex, is_last: bool
+    ) -> Generator[int | Flush | Heavy, Buffer | bool | None, Buffer | None]:
+        """What stays of a batch."""
+        kept: Buffer | bool | None
+        if header.is_control:
+            kept = filter_.keep_control(header, data, index)
+        elif filter_.transactions.is_aborted(header):
+            kept = None
+        else:
+            keep = partial(filter_.keep_data, header, data)
+            kept = (yield Heavy(keep)) if _is_heavy(header) else keep()
+        assert not isinstance(kept, bool), "what stays of a batch is a batch"
+        # The last batch of a producer holds its sequence number. That of a group holds its end, by which a
+        # restart knows the segments that the new one replaces.
+        if kept is None and (is_last or filter_.is_last_of_producer(header)):
+            return _emptied(header)
+        return kept
+
     def _still_has(self, segments: Sequence[Segment]) -> bool:
         """Whether the log still has these; it may have been emptied during a flush."""
         if all(any(segment is known for known in self._log.segments) for segment in segments):
@@ -221,13 +266,16 @@ class Compaction:
 
     def _abandon(self) -> None:
         self.is_done = self.is_abandoned = True
-        self._work = iter(())
+        self._work.close()
         for segment in self._log.segments:
             self._remove_cleaned(segment.base_offset)
 
     def _remove_cleaned(self, base: int) -> None:
         for suffix in SEGMENT_SUFFIXES:
             self._log.disk.remove(f"{self._log.path}/{file_name(base, suffix)}{CLEANED_SUFFIX}")
+
+
+_Steps = Generator[int | Flush | Heavy, Buffer | bool | None, None]
 
 
 def grouped(segments: Sequence[Segment], config: LogConfig, *, end: int) -> list[list[Segment]]:
@@ -298,30 +346,15 @@ class _Filter:
         self._now_ms = now_ms
         self._horizon_ms = now_ms + log.config.delete_retention_ms
 
-    def keep(
-        self, header: BatchHeader, data: Buffer, index: TransactionIndex, *, is_last_of_group: bool
-    ) -> Buffer | None:
-        """The batch without what is superseded; None if nothing of it has to stay."""
-        if header.is_control:
-            kept = self._keep_control(header, data, index)
-        elif self.transactions.is_aborted(header):
-            kept = None
-        else:
-            kept = self._keep_data(header, data)
-        # The last batch of a producer holds its sequence number. That of a group holds its end, by which a
-        # restart knows the segments that the new one replaces.
-        if kept is None and (is_last_of_group or self._is_last_of_producer(header)):
-            return _emptied(header)
-        return kept
-
-    def _keep_control(self, header: BatchHeader, data: Buffer, index: TransactionIndex) -> Buffer | None:
+    def keep_control(self, header: BatchHeader, data: Buffer, index: TransactionIndex) -> Buffer | None:
+        """The batch of a marker; None if it may go."""
         try:
             marker = read_marker(data, 0, header)
         except (MalformedMessage, KafkaError):
             return data
         may_go = self.transactions.end(header, marker, index)
         # The last marker of a producer has its epoch, and the coordinator's, which fence the older ones.
-        if not may_go or (self._is_last_of_producer(header) and header.count):
+        if not may_go or (self.is_last_of_producer(header) and header.count):
             return data
         if header.count == 0:
             return None
@@ -329,7 +362,8 @@ class _Filter:
             return self._with_horizon(header, payload_of(data, 0, header))
         return data if self._now_ms < header.delete_horizon_ms else None
 
-    def _keep_data(self, header: BatchHeader, data: Buffer) -> Buffer | None:
+    def keep_data(self, header: BatchHeader, data: Buffer) -> Buffer | None:
+        """The batch without what is superseded; None if nothing is left."""
         if header.count == 0:
             return None
         horizon_ms = header.delete_horizon_ms
@@ -361,7 +395,8 @@ class _Filter:
         )
         return seal(rebased, stamped, codec=Codec(header.codec))
 
-    def _is_last_of_producer(self, header: BatchHeader) -> bool:
+    def is_last_of_producer(self, header: BatchHeader) -> bool:
+        """Whether the state of a producer rests on this batch."""
         producer = self._log.producers.get(header.producer_id) if header.has_producer_id else None
         if producer is None:
             return False
@@ -388,6 +423,10 @@ def _emptied(header: BatchHeader) -> bytes:
         header._replace(count=0, base_timestamp=NO_TIMESTAMP, attributes=attributes),
         codec=Codec.NONE,
     )
+
+
+def _is_heavy(header: BatchHeader) -> bool:
+    return header.codec != Codec.NONE and header.size_bytes >= _HEAVY_BYTES_MIN
 
 
 def _cost(header: BatchHeader) -> int:

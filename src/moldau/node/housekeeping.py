@@ -12,7 +12,7 @@ from moldau.node.connections import Server
 from moldau.node.logs import get_logger
 from moldau.node.metrics import LoopLag
 from moldau.node.partitions import Partitions, Replica
-from moldau.world.ports import DiskFailed, World
+from moldau.world.ports import DiskFailed, Flush, World
 
 log = get_logger(__name__)
 
@@ -121,9 +121,11 @@ class Housekeeping:
                 return
             began_us = clock.now_us()
             try:
-                flush = round_.step()
-                if flush is not None:
-                    await self._world.disk.flush(flush)
+                match round_.step_apart():
+                    case Flush() as flush:
+                        await self._world.disk.flush(flush)
+                    case compaction.Heavy(work):
+                        round_.done(await self._world.tasks.off_loop(work))
             except OSError as error:
                 raise DiskFailed(f"compaction of {at} failed: {error}") from error
             # Others have the loop for as long as this step has had it.
