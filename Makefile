@@ -18,7 +18,7 @@ help:  ## Show this list
 	@echo
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.base  ## See it work, in a few seconds
+demo: $(VENV)/.base  ## A broker is written to, killed, started again, and has lost nothing
 	@$(BIN)/python examples/demo.py
 
 test: lint  ## Everything that must hold: lint, types and tests

@@ -1,124 +1,149 @@
-"""Write a partition, cut the power in the middle, recover, read back, and say what happened."""
+"""Start a broker, write to it, kill it with -9 in the middle, start it again, and count what it has kept."""
 
-from moldau.log.config import LogConfig
-from moldau.log.log import Log
-from moldau.sim.disk import PowerCut, SimDisk, Survives
-from moldau.sim.randomness import Seeded
-from moldau.wire.records.batch import decode_batch, encode_batch
-from moldau.wire.records.compression import Codec
-from moldau.wire.records.header import iter_headers
-from moldau.wire.records.record import Record
+import asyncio
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
 
-PARTITION = "orders-0"
-# Small, so that a short story has several segments.
-CONFIG = LogConfig(segment_bytes=16 * 1024, index_interval_bytes=1024)
-POWER_CUTS = 100
-START_MS = 1_790_000_000_000
+from moldau.client import Client, Delivery, NewTopic, connect
+
+TOPIC = "clicks"
+PARTITIONS = 3
+CLICKS = 50_000
+MOLDAU = (sys.executable, "-m", "moldau")
 
 
 def main() -> None:
-    """Tell one power cut in detail, then try many more."""
-    print(f"Writing {PARTITION} on a simulated disk, and cutting the power at its 100th operation\n")
-    shop = Shop(seed=7)
-    shop.write_until_the_power_goes(operation=100)
-    print(f"  written       {shop.appended:5} records in {len(shop.log.segments)} segments")
-    print(f"  acknowledged  {shop.acknowledged:5} records: they were flushed")
-    print(f"  the cut came  {shop.last_words}\n")
-
-    print("What was not flushed has survived in part, sector by sector. Opening what is left:")
-    log = shop.reopen(seed=7)
-    report = log.recovery_report
-    print(f"  {report.batches_verified} batches verified, {report.bytes_cut} torn bytes cut off")
-    records = read_all(log)
-    print(f"  {len(records)} records are readable, offsets {records[0].offset} to {records[-1].offset}")
-    print(f"  the last one: {records[-1].key!r} -> {records[-1].value!r} {dict(records[-1].headers)}")
-    shop.check(records)
-    print(f"  all {shop.acknowledged} acknowledged records are there, and nothing that was never written\n")
-
-    print(f"The same with {POWER_CUTS} other seeds, each cut somewhere else:")
-    acknowledged = survived = cut = 0
-    for seed in range(POWER_CUTS):
-        shop = Shop(seed=seed)
-        shop.write_until_the_power_goes(operation=10 + Seeded(seed).below(200))
-        log = shop.reopen(seed=seed)
-        records = read_all(log)
-        shop.check(records)
-        acknowledged += shop.acknowledged
-        survived += len(records)
-        cut += log.recovery_report.bytes_cut
-    print(f"  {acknowledged} records acknowledged, {survived} readable, {cut} torn bytes cut off, 0 lost")
-
-
-class Shop:
-    """Somebody who writes orders, and remembers what the log has promised to keep."""
-
-    def __init__(self, seed: int) -> None:
-        self.disk = SimDisk(Seeded(seed))
-        self.acknowledged = self.appended = 0
-        self.last_words = ""
-        self.log = Log.open(self.disk, PARTITION, CONFIG, recovery_point=0, is_clean=True, now_ms=START_MS)
-
-    def write_until_the_power_goes(self, operation: int) -> None:
-        """Append batches and flush after every sixth, until the disk's `operation`-th change."""
-        self.disk.stop_at(self.disk.operation_count + operation)
+    """The whole story, in a directory that is gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="moldau-demo-") as folder:
+        broker = Broker(Path(folder))
         try:
-            for number in range(1_000_000):
-                batch = encode_batch(
-                    orders(self.appended, count=10), base_offset=self.appended, codec=list(Codec)[number % 5]
-                )
-                result = self.log.append_as_leader(bytearray(batch), leader_epoch=0, now_ms=START_MS)
-                self.appended = result.last_offset + 1
-                if number % 6 == 5:
-                    work = self.log.begin_flush()
-                    self.disk.flush_blocking(work.flush)
-                    self.log.flushed(work)
-                    self.acknowledged = self.log.flushed_end_offset
-        except PowerCut as cut:
-            self.last_words = str(cut)
+            asyncio.run(story(broker))
+        finally:
+            broker.kill()
 
-    def reopen(self, seed: int) -> Log:
-        """What the next process finds on the disk."""
-        image = self.disk.crash(Survives.SOME, Seeded(seed))
-        return Log.open(
-            image, PARTITION, CONFIG, recovery_point=self.acknowledged, is_clean=False, now_ms=START_MS
+
+async def story(broker: "Broker") -> None:
+    """Write while the broker dies, then read everything back."""
+    print(f"Formatting a data directory and starting a broker at {broker.address}")
+    broker.format()
+    print(f"  it serves after {await broker.start():.2f} s\n")
+    async with connect(broker.address, linger_ms=5, delivery_timeout_ms=60_000) as client:
+        await client.admin.create_topics(NewTopic(TOPIC, partitions=PARTITIONS))
+        print(f"Writing {CLICKS} clicks to {PARTITIONS} partitions, each acknowledged when it is flushed")
+        began = time.monotonic()
+        writing = asyncio.create_task(write(client))
+        await asyncio.sleep(0.5)
+        broker.kill()
+        print("  kill -9: the broker is gone, the producer waits and tries again")
+        print(f"  started again: it serves after {await broker.start():.2f} s")
+        acknowledged = await writing
+        print(f"  all {acknowledged} clicks are acknowledged, after {time.monotonic() - began:.1f} s\n")
+        print("Reading everything from the beginning")
+        clicks = await read(client)
+    check(clicks, acknowledged)
+    print(f"  {len(clicks)} clicks: none lost, none twice, each key's in the order in which they were sent\n")
+    print("Every Kafka client can do the same: start one with `moldau start`, see README.md.")
+
+
+async def write(client: Client) -> int:
+    """Send all clicks, and count those that the broker has acknowledged."""
+    deliveries: list[Delivery] = []
+    async with client.producer() as producer:
+        for number in range(CLICKS):
+            page = b"page-%d" % (number % 100)
+            deliveries.append(await producer.send(TOPIC, b"%d" % number, key=page))
+        await producer.flush()
+    return len([await delivery for delivery in deliveries])
+
+
+async def read(client: Client) -> list[tuple[bytes, int]]:
+    """All clicks, by page and number."""
+    clicks: list[tuple[bytes, int]] = []
+    async with client.consumer([TOPIC], auto_offset_reset="earliest") as consumer:
+        deadline = time.monotonic() + 60
+        while len(clicks) < CLICKS and time.monotonic() < deadline:
+            for records in (await consumer.poll(timeout_ms=1_000)).values():
+                clicks += [(record.key or b"", int(record.value or -1)) for record in records]
+        surplus = await consumer.poll(timeout_ms=200)
+        clicks += [(b"one too many", -1) for records in surplus.values() for _ in records]
+    return clicks
+
+
+def check(clicks: list[tuple[bytes, int]], acknowledged: int) -> None:
+    """Every click once, and those of a page in their order; else say what is wrong."""
+    numbers = [number for _, number in clicks]
+    if sorted(numbers) != list(range(acknowledged)):
+        lost = len(set(range(acknowledged)) - set(numbers))
+        raise SystemExit(f"wrong: {lost} clicks are lost, {len(numbers) - len(set(numbers))} are there twice")
+    latest: dict[bytes, int] = {}
+    for page, number in clicks:
+        if number <= latest.get(page, -1):
+            raise SystemExit(f"wrong: click {number} of {page!r} comes after {latest[page]}")
+        latest[page] = number
+
+
+class Broker:
+    """A broker in a process of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.port, controller_port = free_port(), free_port()
+        self.address = f"127.0.0.1:{self.port}"
+        self._config = folder / "server.properties"
+        self._log = folder / "server.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._config.write_text(
+            "process.roles=broker,controller\n"
+            "node.id=1\n"
+            f"listeners=PLAINTEXT://{self.address},CONTROLLER://127.0.0.1:{controller_port}\n"
+            "controller.listener.names=CONTROLLER\n"
+            f"controller.quorum.voters=1@127.0.0.1:{controller_port}\n"
+            f"log.dirs={folder / 'data'}\n"
         )
 
-    def check(self, records: list[Record]) -> None:
-        """Nothing acknowledged is lost, and nothing is there that was not written."""
-        # A batch may have reached the disk although the cut came before its append returned.
-        written = orders(0, count=self.appended + 10)
-        if len(records) < self.acknowledged:
-            raise SystemExit(f"lost: {self.acknowledged} were acknowledged, {len(records)} are left")
-        if records != written[: len(records)]:
-            raise SystemExit("the log holds something that was never written")
+    def format(self) -> None:
+        """Give the data directory its identity."""
+        uuid = subprocess.run([*MOLDAU, "storage", "random-uuid"], check=True, capture_output=True, text=True)
+        cluster_id = uuid.stdout.strip()
+        command = [*MOLDAU, "storage", "format", "-c", str(self._config), f"--cluster-id={cluster_id}"]
+        subprocess.run(command, check=True, capture_output=True)
+
+    async def start(self) -> float:
+        """Start it, and wait until it accepts connections; gives how long that took."""
+        began = time.monotonic()
+        self._launch()
+        while True:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
+                    return time.monotonic() - began
+            if not self._is_running() or time.monotonic() - began > 30:
+                raise SystemExit(f"the broker did not start:\n{self._log.read_text()}")
+            await asyncio.sleep(0.01)
+
+    def _launch(self) -> None:
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*MOLDAU, "start", "-c", str(self._config)], stdout=log, stderr=log
+            )
+
+    def _is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def kill(self) -> None:
+        """End it at once, as the kernel does when there is no memory left."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
 
 
-def orders(first: int, count: int) -> list[Record]:
-    """So many orders, the same ones each time."""
-    return [
-        Record(
-            offset=number,
-            timestamp=START_MS + number,
-            key=b"customer-%d" % (number % 17),
-            value=b"order %d: %d mugs" % (number, number % 5 + 1),
-            headers=(("shop", b"prague"),),
-        )
-        for number in range(first, first + count)
-    ]
-
-
-def read_all(log: Log) -> list[Record]:
-    """Every record, batch by batch, as a fetch would get them."""
-    records: list[Record] = []
-    offset = log.log_start_offset
-    while offset < log.log_end_offset:
-        data = log.read(offset, bytes_max=1 << 20, end_limit=log.log_end_offset)
-        assert data.records is not None, f"no batch at {offset}"
-        batches = data.records.read()
-        for position, _ in iter_headers(batches):
-            records += decode_batch(memoryview(batches)[position:])[1]
-        offset = data.end_offset
-    return records
+def free_port() -> int:
+    """A port that nobody uses now."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
 
 
 if __name__ == "__main__":

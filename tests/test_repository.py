@@ -84,8 +84,15 @@ def test_the_demo_runs_to_its_end() -> None:
     demo = subprocess.run(
         [sys.executable, str(ROOT / "examples" / "demo.py")], capture_output=True, text=True, check=True
     )
-    assert "660 acknowledged records are there" in demo.stdout
-    assert demo.stdout.rstrip().endswith("0 lost")
+    assert "50000 clicks: none lost, none twice" in demo.stdout
+
+
+def test_the_story_of_the_power_cuts_runs_to_its_end() -> None:
+    story = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "power_cuts.py")], capture_output=True, text=True, check=True
+    )
+    assert "660 acknowledged records are there" in story.stdout
+    assert story.stdout.rstrip().endswith("0 lost")
 
 
 def test_every_relative_link_leads_somewhere() -> None:

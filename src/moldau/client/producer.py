@@ -121,6 +121,10 @@ class Producer:
         view = self._cluster.metadata.topics.get(topic)
         if view is None:
             view = await self._cluster.topic(topic, timeout_ms=self._settings.max_block_ms, may_create=True)
+        if partition is not None and partition >= len(view.partitions):
+            # The topic may have grown, or been created anew, since it was asked for.
+            await self._cluster.refresh_if_possible([topic], seen=self._cluster.metadata.revision)
+            view = self._cluster.metadata.topics.get(topic, view)
         pairs: Headers = ()
         if headers:
             pairs = tuple(headers.items() if isinstance(headers, Mapping) else headers)

@@ -60,6 +60,16 @@ def test_a_new_incarnation_waits_until_the_old_one_is_silent() -> None:
     assert cluster.image.brokers[NodeId(1)].is_fenced
 
 
+def test_a_new_controller_believes_a_new_incarnation_until_it_has_heard_from_the_old_one() -> None:
+    cluster = Cluster()
+    cluster.start(1, 2)
+    cluster.active.activate(cluster.now_ms)
+    cluster.heartbeat(2)
+    assert cluster.register(1, run=2).error_code == 0
+    with pytest.raises(KafkaError, match="id 2 is alive"):
+        cluster.register(2, run=2)
+
+
 def test_a_broker_that_is_shutting_down_may_come_back_at_once() -> None:
     cluster = Cluster()
     cluster.start(1, 2)

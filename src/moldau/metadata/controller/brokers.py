@@ -53,6 +53,8 @@ class Session:
     deadline_ms: int
     # How far the broker has read the metadata log.
     metadata_offset: Offset = _NOTHING_READ
+    # Whether this controller has heard from the broker, or knows it only from the log.
+    is_heard: bool = True
     # Where its leaderships were moved away; it may go once the others have read so far.
     shutdown_offset: Offset | None = None
 
@@ -63,7 +65,7 @@ Sessions = Mapping[NodeId, Session]
 def sessions_of(view: ClusterView, now_ms: int) -> Sessions:
     """The sessions with which a new active controller begins: every unfenced broker has its full time."""
     return {
-        broker.id: Session(broker.epoch, now_ms + view.number(BROKER_SESSION_TIMEOUT_MS))
+        broker.id: Session(broker.epoch, now_ms + view.number(BROKER_SESSION_TIMEOUT_MS), is_heard=False)
         for broker in view.image.brokers.values()
         if not broker.is_fenced
     }
@@ -120,7 +122,13 @@ def _check_registration(
     existing = view.image.brokers.get(NodeId(request.broker_id))
     if existing is not None and existing.incarnation_id != request.incarnation_id:
         session = sessions.get(existing.id)
-        is_alive = session is not None and session.epoch == existing.epoch and now_ms < session.deadline_ms
+        # A node that is killed and started again is its own controller at first, and has heard from nobody.
+        is_alive = (
+            session is not None
+            and session.is_heard
+            and session.epoch == existing.epoch
+            and now_ms < session.deadline_ms
+        )
         if is_alive and not existing.in_controlled_shutdown:
             raise KafkaError(
                 ErrorCode.DUPLICATE_BROKER_REGISTRATION,
@@ -225,6 +233,7 @@ def heartbeat(
         session,
         deadline_ms=at.now_ms + view.number(BROKER_SESSION_TIMEOUT_MS),
         metadata_offset=Offset(request.current_metadata_offset),
+        is_heard=True,
     )
     is_caught_up = request.current_metadata_offset >= broker.epoch
     before = _state(broker, session)

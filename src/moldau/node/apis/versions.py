@@ -7,6 +7,7 @@ from typing import Final
 
 from moldau.metadata.features import (
     GROUP_VERSION,
+    KRAFT_VERSION,
     SHARE_VERSION,
     STREAMS_VERSION,
     SUPPORTED_FEATURES,
@@ -52,7 +53,8 @@ def handle(parts: Parts, call: Call) -> Response:
         finalized_features_epoch=max(image.offset, 0),
         finalized_features=[
             FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
-            for name, level in image.features.items()
+            # The quorum keeps its version in a control record: it has always been able to change its voters.
+            for name, level in (*image.features.items(), (KRAFT_VERSION, 1))
             if name not in _UNSERVED
         ],
     )
