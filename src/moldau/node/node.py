@@ -69,7 +69,9 @@ class Node:
                 # Somebody must wait for what is thrown where nobody can answer it.
                 raise await self._failure
             except asyncio.CancelledError:
-                await self._leave()
+                # A node in which something failed goes as it is: what it would write now cannot be trusted.
+                if not scope.has_failed:
+                    await self._leave()
                 raise
 
     # ------------------------------------------------------------ the parts

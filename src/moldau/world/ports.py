@@ -66,6 +66,11 @@ class Randomness(Protocol):
 class Scope(Protocol):
     """Tasks that share an owner; leaving the block cancels them in the order they were started."""
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether a task has failed, for which the block is being ended."""
+        ...
+
     def start(self, work: Coroutine[object, object, T], *, name: str) -> Awaitable[T]:
         """Run `work` beside the caller; an exception that nobody awaits ends the owner."""
         ...

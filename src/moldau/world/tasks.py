@@ -56,6 +56,11 @@ class TaskScope:
         task.add_done_callback(self._on_done)
         return started
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether a task has failed, for which the block is being ended."""
+        return self._failure is not None
+
     async def __aenter__(self) -> TaskScope:
         self._owner = asyncio.current_task()
         return self
