@@ -11,9 +11,14 @@ from moldau.log import checkpoints
 from moldau.metadata.image import Delta, Image
 from moldau.metadata.view import ClusterView
 from moldau.model.ids import DirectoryId, Offset
-from moldau.model.settings.resolve import Layer, Source, find, resolve
+from moldau.model.settings.resolve import Layer, Settings, Source, find, resolve
 from moldau.model.settings.setting import Scope as SettingScope
-from moldau.model.settings.table import SOCKET_REQUEST_MAX_BYTES
+from moldau.model.settings.table import (
+    CONNECTIONS_MAX_IDLE_MS,
+    MAX_CONNECTIONS,
+    MAX_CONNECTIONS_PER_IP,
+    SOCKET_REQUEST_MAX_BYTES,
+)
 from moldau.node.apis.call import Parts
 from moldau.node.apis.table import BROKER_APIS, CONTROLLER_APIS, advertised
 from moldau.node.config import ListenerConfig, NodeConfig
@@ -134,13 +139,7 @@ class Node:
             heartbeat_ms=number("broker.heartbeat.interval.ms"),
             metadata_offset=lambda: Offset(self.publisher.view.image.offset),
         )
-        self._limits = Limits(
-            request_bytes_max=settings[SOCKET_REQUEST_MAX_BYTES],
-            connections_max=number("max.connections"),
-            connections_per_host_max=number("max.connections.per.ip"),
-            idle_ms_max=number("connections.max.idle.ms"),
-            unfinished_bytes_max=_UNFINISHED_BYTES_MAX,
-        )
+        self._limits = _limits_of(settings)
         self._intervals = Intervals(
             checkpoint_ms=number("replica.high.watermark.checkpoint.interval.ms"),
             retention_ms=number("log.retention.check.interval.ms"),
@@ -178,7 +177,7 @@ class Node:
 
     async def _start(self, scope: Scope) -> None:
         config = self.config
-        server = Server(self.parts, scope, self._limits, fail=self._fail)
+        server = self._server = Server(self.parts, scope, self._limits, fail=self._fail)
         self.metrics.gauge_read(
             "moldau_connections", "Connections of clients and nodes.", lambda: len(server.connections)
         )
@@ -244,6 +243,8 @@ class Node:
         for resource in delta.configs:
             for topic in view.topics_configured_by(resource):
                 self.partitions.configure(view, topic)
+        if delta.configs:
+            self._server.limits = _limits_of(view.broker_settings)
         if delta.quotas:
             self.quotas.configure(view.image.quotas)
         if self.config.node_id in delta.brokers:
@@ -258,3 +259,13 @@ class Node:
                 await self.registration.leave()
         await self.partitions.close(self.registration.epoch)
         log.info("all logs are closed")
+
+
+def _limits_of(settings: Settings) -> Limits:
+    return Limits(
+        request_bytes_max=settings[SOCKET_REQUEST_MAX_BYTES],
+        connections_max=settings[MAX_CONNECTIONS],
+        connections_per_host_max=settings[MAX_CONNECTIONS_PER_IP],
+        idle_ms_max=settings[CONNECTIONS_MAX_IDLE_MS],
+        unfinished_bytes_max=_UNFINISHED_BYTES_MAX,
+    )

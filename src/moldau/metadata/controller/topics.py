@@ -7,7 +7,13 @@ from collections.abc import Iterable, Mapping
 from itertools import takewhile
 from typing import Final
 
-from moldau.metadata.controller.decisions import Circumstances, ControllerDecision, decided, repeated
+from moldau.metadata.controller.decisions import (
+    RECORDS_PER_REQUEST_MAX,
+    Circumstances,
+    ControllerDecision,
+    decided,
+    repeated,
+)
 from moldau.metadata.draws import Draws
 from moldau.metadata.image import Image, NodeIds, Partition, ResourceType, Topic
 from moldau.metadata.placement import place
@@ -166,6 +172,7 @@ def _placed(view: ClusterView, asked: CreatableTopic, draws: Draws) -> list[Part
             ErrorCode.INVALID_PARTITIONS,
             f"The number of partitions must be positive, or -1 for the default, not {asked.num_partitions}.",
         )
+    _check_addition(asked.num_partitions)
     count, factor = asked.num_partitions, asked.replication_factor
     placed = place(
         view.image.brokers.values(),
@@ -174,6 +181,15 @@ def _placed(view: ClusterView, asked: CreatableTopic, draws: Draws) -> list[Part
         draws=draws,
     )
     return [_placed_partition(view, replicas) for replicas in placed]
+
+
+def _check_addition(partition_count: int) -> None:
+    """Refuse what no request may ask for before any of it is placed."""
+    if partition_count > RECORDS_PER_REQUEST_MAX:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"One request can make {RECORDS_PER_REQUEST_MAX} partitions, not {partition_count}.",
+        )
 
 
 def _placed_partition(view: ClusterView, replicas: NodeIds) -> Partition:
@@ -364,6 +380,7 @@ def _grow(view: ClusterView, asked: CreatePartitionsTopic, draws: Draws) -> list
             ErrorCode.INVALID_PARTITIONS,
             f"The topic {asked.name!r} has {present} partitions, so {asked.count} would not be an increase.",
         )
+    _check_addition(added)
     factor = len(topic.partitions[0].replicas)
     if asked.assignments is None:
         placed = place(

@@ -6,7 +6,7 @@ from typing import Final
 
 from moldau.model.settings.node import NODE
 from moldau.model.settings.setting import Setting, Synonym, UpdateMode, broker, topic
-from moldau.model.settings.types import FLOAT64, INT32, INT64, INT64_MAX, Value, choice, choices
+from moldau.model.settings.types import FLOAT64, INT32, INT32_MAX, INT64, INT64_MAX, Value, choice, choices
 from moldau.model.settings.validity import at_least, between
 
 KIB: Final = 1024
@@ -190,6 +190,20 @@ FLUSH_MS: Final = topic(
 SOCKET_REQUEST_MAX_BYTES: Final = broker(
     "socket.request.max.bytes", INT32, 100 * MIB, at_least(1),
     "The largest request that a connection may send.",
+)
+MAX_CONNECTIONS: Final = broker(
+    "max.connections", INT32, INT32_MAX, at_least(0),
+    "How many connections there may be in all.",
+    update=_CLUSTER_WIDE,
+)
+MAX_CONNECTIONS_PER_IP: Final = broker(
+    "max.connections.per.ip", INT32, INT32_MAX, at_least(0),
+    "How many connections there may be from one address.",
+    update=_CLUSTER_WIDE,
+)
+CONNECTIONS_MAX_IDLE_MS: Final = broker(
+    "connections.max.idle.ms", INT64, 600_000, None,
+    "Close a connection that has been silent for so long.",
 )
 PRODUCER_ID_EXPIRATION_MS: Final = broker(
     "producer.id.expiration.ms", INT32, DAY_MS, at_least(1),
