@@ -75,6 +75,25 @@ def test_a_node_whose_disk_fails_stops_and_the_others_go_on() -> None:
         quorum.accept(quorum.elect(*quorum.others(leader)))
 
 
+def test_what_a_failed_flush_left_in_the_page_cache_is_durable_before_it_is_committed() -> None:
+    with ToldQuorum(1) as quorum:
+        (replica,) = quorum.replicas
+        quorum.accept(quorum.elect())
+        node = quorum.cluster.nodes[replica.name]
+        node.disk.fail("fsync", path="__cluster_metadata-0/00000000000000000000.log")
+        (value,) = quorum.propose(replica)
+        quorum.run_until(lambda: not node.is_alive)
+        # The process comes back, the machine was never off: it reads what the disk does not have.
+        replica.node = None
+        quorum.start(replica)
+        quorum.accept(quorum.elect())
+        assert value in replica.machine.values
+        quorum.power_cut(replica)
+        quorum.start(replica)
+        quorum.accept(quorum.elect())
+        assert value in replica.machine.values
+
+
 # ---------------------------------------------------------------- plots that catch one mutant each
 
 
@@ -117,6 +136,8 @@ def lose_power_before_the_flush(quorum: ToldQuorum) -> None:
     """Slow disks, and a power cut everywhere as soon as a value is acknowledged, if it is."""
     leader = quorum.elect()
     quorum.run_until(lambda: all(applied_by(replica) == 1 for replica in quorum.replicas))
+    # Flushes that are under way would hold up the next ones, once they are slow.
+    quorum.cluster.run_for(100)
     for node in quorum.cluster.nodes.values():
         node.disk.flush_ms = (200, 200)
     (value,) = quorum.propose(leader)

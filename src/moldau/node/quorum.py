@@ -118,6 +118,7 @@ class QuorumNode:
         self._quorum: Quorum | None = None
         self._is_flushing = False
         self._is_taking_snapshot = False
+        self._has_failed = False
 
     # ------------------------------------------------------------ for the rest of the node
 
@@ -207,7 +208,6 @@ class QuorumNode:
                 self._open()
                 await self._take_in_events()
         except OSError as error:
-            # A write that failed may have happened in part: the next start finds out what is there.
             raise DiskFailed(f"the quorum's disk failed: {error}") from error
 
     async def _take_in_events(self) -> None:
@@ -230,9 +230,17 @@ class QuorumNode:
         self._woken.set()
 
     def _step(self, event: Event) -> None:
+        if self._has_failed:
+            raise DiskFailed("the quorum's disk has failed")
         has_changed_log = False
-        for effect in self.quorum.step(event, self._world.clock.now_ms()):
-            has_changed_log |= self._carry_out(effect)
+        try:
+            for effect in self.quorum.step(event, self._world.clock.now_ms()):
+                has_changed_log |= self._carry_out(effect)
+        except OSError as error:
+            # The core believes what was not carried out, so that it must not be asked again; whoever is
+            # told first ends the node, and the next start finds out what is on the disk.
+            self._has_failed = True
+            raise DiskFailed(f"the quorum's disk failed: {error}") from error
         if has_changed_log:
             self._events.appendleft(events.LogChanged())
             self._flush_soon()

@@ -26,9 +26,11 @@ from moldau.wire.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
+from moldau.wire.records.compression import Codec
 
 # The most that one response holds, whatever the client asks for: fetch.max.bytes of a broker.
 FETCH_BYTES_MAX: Final = 57_671_680
+_ZSTD: Final = 10
 _TOPIC_IDS: Final = 13
 _LEADER_HINTS: Final = 16
 _UNKNOWN_OFFSET: Final = -1
@@ -125,6 +127,8 @@ class _Fetch:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         replica, leader = parts.partitions.led(parts.view, name, asked.partition)
         leader.check_epoch(asked.current_leader_epoch)
+        if call.version < _ZSTD and leader.config.rules.codec is Codec.ZSTD:
+            raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
         self._replicas.append(replica)
         log = replica.log
         data = PartitionData(

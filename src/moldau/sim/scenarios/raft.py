@@ -7,6 +7,7 @@ at the same offset whether it was replayed or restored, and no acknowledged valu
 
 from __future__ import annotations
 
+import asyncio
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,10 +26,11 @@ from moldau.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
 from moldau.sim.cluster import Cluster, SimNode
 from moldau.sim.disk import Survives
 from moldau.sim.faults import ALL_BUT_ROT
+from moldau.sim.quorum_listener import listen
 from moldau.sim.randomness import Seeded
 from moldau.sim.run import Violation
 from moldau.wire.records.record import Record
-from moldau.world.ports import ConnectionLost, DiskFailed, World
+from moldau.world.ports import Address, ConnectionLost, DiskFailed, World
 
 PORT: Final = 9093
 PAUSE_MS_MAX: Final = 300
@@ -211,7 +213,9 @@ class Replica:
                 scope.start(self.change_voters(world, node), name=f"{self.name} changes voters")
             self._committed_before = Offset(-1)
             self.node = node
-            await node.run()
+            scope.start(node.run(), name=f"{self.name} takes part")
+            await listen(world, Address(self.name, PORT), node, scope)
+            await asyncio.get_running_loop().create_future()
 
     async def propose_values(self, world: World, node: QuorumNode) -> None:
         """One value after the other, until the faults are over and one has come through since."""
