@@ -206,6 +206,7 @@ class _Scan:
         self._recovery_point = recovery_point
         self._chunk = b""
         self._chunk_at = 0
+        self._in_doubt_from: int | None = None
 
     def run(self, epochs: LeaderEpochs, config: LogConfig) -> None:
         """Index every good batch; cut the file where it is torn, note where it is damaged."""
@@ -215,6 +216,8 @@ class _Scan:
             header = self._good_batch_at(position)
             if header is not None:
                 self.batches += 1
+                if self._in_doubt_from is None and header.last_offset >= self._recovery_point:
+                    self._in_doubt_from = position
                 segment.note(position, header, interval_bytes=config.index_interval_bytes)
                 if header.leader_epoch >= 0 and header.leader_epoch != epochs.latest:
                     _note_epoch(epochs, header)
@@ -228,6 +231,20 @@ class _Scan:
         if self.end_offset < self._recovery_point:
             # Bytes that were flushed are missing.
             self._note_damage(position)
+        self._write_again()
+
+    def _write_again(self) -> None:
+        """Have written by the next flush what may be in the page cache alone.
+
+        After a flush that failed the kernel takes pages for clean that never reached the disk; another
+        process reads them, and its flush passes over them. In place, since what did reach the disk must not
+        be at risk.
+        """
+        if self._in_doubt_from is None:
+            return
+        for position in range(self._in_doubt_from, self._segment.size, _READ_BYTES):
+            size = min(_READ_BYTES, self._segment.size - position)
+            self._segment.file.write_at(position, self._segment.file.read(position, size))
 
     def _good_batch_at(self, position: int) -> BatchHeader | None:
         try:
