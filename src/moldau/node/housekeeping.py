@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -35,10 +36,11 @@ class Intervals:
 class Housekeeping:
     """The broker's regular work, each kind in a task of its own."""
 
-    def __init__(self, world: World, partitions: Partitions, intervals: Intervals) -> None:
+    def __init__(self, world: World, partitions: Partitions, intervals: Callable[[], Intervals]) -> None:
         self._world = world
         self._partitions = partitions
         self._intervals = intervals
+        """Asked before each pause, as settings change."""
 
     async def run_expiry(self, server: Server) -> None:
         """Answer those whose time is over, close idle connections, look at the disk."""
@@ -66,7 +68,7 @@ class Housekeeping:
     async def run_checkpoints(self) -> None:
         """Write down regularly what a restart may believe."""
         while True:
-            await self._world.clock.sleep_ms(self._intervals.checkpoint_ms)
+            await self._world.clock.sleep_ms(self._intervals().checkpoint_ms)
             self._partitions.flush_everything_soon()
             await self._partitions.flushed()
             try:
@@ -77,7 +79,7 @@ class Housekeeping:
     async def run_retention(self) -> None:
         """Delete what topics no longer keep, one partition at a time."""
         while True:
-            await self._world.clock.sleep_ms(self._intervals.retention_ms)
+            await self._world.clock.sleep_ms(self._intervals().retention_ms)
             await self.apply_retention()
 
     async def apply_retention(self) -> None:
@@ -100,7 +102,7 @@ class Housekeeping:
     async def run_compaction(self) -> None:
         """Compact the partition that needs it, one after the other."""
         while True:
-            await self._world.clock.sleep_ms(self._intervals.compaction_ms)
+            await self._world.clock.sleep_ms(self._intervals().compaction_ms)
             for replica in self._partitions:
                 if compaction.is_due(replica.log, self._world.clock.wall_ms()):
                     await self.compact(replica)

@@ -73,20 +73,32 @@ class Publisher:
         self._followers = followers
         self._reached = asyncio.Condition()
 
-    async def run(self) -> None:
-        """Publish every image, in order."""
+    async def run(self, is_history: Callable[[Image], bool]) -> None:
+        """Publish every image in order; those of the past are passed over, and come as one.
+
+        Whoever followed the past step by step would lead in epochs that are long over, and open topics in the
+        directories of those that have their names now.
+        """
         machine = self._machine
-        while True:
+        while is_history(machine.image):
             await machine.is_new.wait()
             machine.is_new.clear()
+        machine.published.clear()
+        found = machine.image
+        await self._publish(*Image().apply(found.records(), offset=found.offset, epoch=found.epoch))
+        while True:
             while machine.published:
-                image, delta = machine.published.popleft()
-                view = self.view.next(image)
-                for follower in self._followers:
-                    await follower.follow(view, delta)
-                self.view = view
-                async with self._reached:
-                    self._reached.notify_all()
+                await self._publish(*machine.published.popleft())
+            await machine.is_new.wait()
+            machine.is_new.clear()
+
+    async def _publish(self, image: Image, delta: Delta) -> None:
+        view = self.view.next(image)
+        for follower in self._followers:
+            await follower.follow(view, delta)
+        self.view = view
+        async with self._reached:
+            self._reached.notify_all()
 
     async def until(self, is_reached: Callable[[ClusterView], bool]) -> ClusterView:
         """The first published view of which something is true."""

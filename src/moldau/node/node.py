@@ -15,8 +15,11 @@ from moldau.model.settings.resolve import Layer, Settings, Source, find, resolve
 from moldau.model.settings.setting import Scope as SettingScope
 from moldau.model.settings.table import (
     CONNECTIONS_MAX_IDLE_MS,
+    LOG_CLEANER_BACKOFF_MS,
+    LOG_RETENTION_CHECK_INTERVAL_MS,
     MAX_CONNECTIONS,
     MAX_CONNECTIONS_PER_IP,
+    REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS,
     SOCKET_REQUEST_MAX_BYTES,
 )
 from moldau.node.apis.call import Parts
@@ -140,11 +143,6 @@ class Node:
             metadata_offset=lambda: Offset(self.publisher.view.image.offset),
         )
         self._limits = _limits_of(settings)
-        self._intervals = Intervals(
-            checkpoint_ms=number("replica.high.watermark.checkpoint.interval.ms"),
-            retention_ms=number("log.retention.check.interval.ms"),
-            compaction_ms=number("log.cleaner.backoff.ms"),
-        )
         self.parts = Parts(
             world=world,
             config=config,
@@ -197,9 +195,11 @@ class Node:
                 await self._listen(server, listener)
         if self.controller is not None:
             scope.start(self.controller.run(), name="controller")
-        scope.start(self.publisher.run(), name="publisher")
+        scope.start(self._publish(), name="publisher")
         if config.is_broker:
-            housekeeping = Housekeeping(self._world, self.partitions, self._intervals)
+            housekeeping = Housekeeping(
+                self._world, self.partitions, lambda: _intervals_of(self.publisher.view.broker_settings)
+            )
             scope.start(self.partitions.run_flushes(), name="flushes")
             scope.start(housekeeping.run_expiry(server), name="expiry")
             scope.start(housekeeping.run_checkpoints(), name="checkpoints")
@@ -213,6 +213,16 @@ class Node:
                 await self._listen(server, listener)
         if self.on_ready is not None:
             self.on_ready()
+
+    async def _publish(self) -> None:
+        """Act on the metadata, for a broker from its registration on: what was before is not its present."""
+        epoch = await self.registration.registered() if self.config.is_broker else None
+
+        def is_history(image: Image) -> bool:
+            broker = image.brokers.get(self.config.node_id)
+            return epoch is not None and (broker is None or broker.epoch < epoch)
+
+        await self.publisher.run(is_history)
 
     async def _listen(self, server: Server, listener: ListenerConfig) -> None:
         apis = CONTROLLER_APIS if listener.is_controller else BROKER_APIS
@@ -268,4 +278,13 @@ def _limits_of(settings: Settings) -> Limits:
         connections_per_host_max=settings[MAX_CONNECTIONS_PER_IP],
         idle_ms_max=settings[CONNECTIONS_MAX_IDLE_MS],
         unfinished_bytes_max=_UNFINISHED_BYTES_MAX,
+    )
+
+
+def _intervals_of(settings: Settings) -> Intervals:
+    # Some may be set to nothing at all, which would leave nobody else a turn.
+    return Intervals(
+        checkpoint_ms=max(settings[REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS], 1),
+        retention_ms=settings[LOG_RETENTION_CHECK_INTERVAL_MS],
+        compaction_ms=max(settings[LOG_CLEANER_BACKOFF_MS], 1),
     )

@@ -61,12 +61,14 @@ class Registration:
         self._incarnation_id = uuid_from_random(world.randomness.bytes(16))
         self._is_leaving = False
         self._may_go = asyncio.Event()
+        self._is_registered = asyncio.Event()
         self._woken = asyncio.Event()
         self.epoch = BrokerEpoch(-1)
 
     async def run(self) -> None:
         """Register, then send heartbeats until this broker may go."""
         self.epoch = await self._register()
+        self._is_registered.set()
         log.info("registered", broker=self._config.node_id, epoch=self.epoch)
         while not self._may_go.is_set():
             self._woken.clear()
@@ -74,6 +76,11 @@ class Registration:
             if self._may_go.is_set():
                 return
             await is_set_within(self._woken, self._world.clock, pause_ms)
+
+    async def registered(self) -> BrokerEpoch:
+        """The epoch of this process, once the controller has given it one."""
+        await self._is_registered.wait()
+        return self.epoch
 
     async def leave(self) -> None:
         """Ask the controller to move leadership away, and return when this broker may go."""

@@ -6,7 +6,17 @@ from typing import Final
 
 from moldau.model.settings.node import NODE
 from moldau.model.settings.setting import Setting, Synonym, UpdateMode, broker, topic
-from moldau.model.settings.types import FLOAT64, INT32, INT32_MAX, INT64, INT64_MAX, Value, choice, choices
+from moldau.model.settings.types import (
+    BOOLEAN,
+    FLOAT64,
+    INT32,
+    INT32_MAX,
+    INT64,
+    INT64_MAX,
+    Value,
+    choice,
+    choices,
+)
 from moldau.model.settings.validity import at_least, between
 
 KIB: Final = 1024
@@ -170,6 +180,16 @@ MIN_CLEANABLE_DIRTY_RATIO: Final = topic(
     synonyms=(Synonym("log.cleaner.min.cleanable.ratio"),),
 )
 
+MIN_INSYNC_REPLICAS: Final = topic(
+    "min.insync.replicas", INT32, 1, at_least(1),
+    "How many replicas must be in sync for records to be committed.",
+    synonyms=(Synonym("min.insync.replicas"),),
+)
+UNCLEAN_LEADER_ELECTION_ENABLE: Final = topic(
+    "unclean.leader.election.enable", BOOLEAN, False, None,
+    "Whether a replica that may lack committed records leads when no other can.",
+    synonyms=(Synonym("unclean.leader.election.enable"),),
+)
 DURABILITY: Final = topic(
     "moldau.durability", choice(Durability), Durability.FLUSHED, None,
     "Commit records once all in-sync replicas have flushed them, or have them in memory as Kafka does.",
@@ -204,6 +224,63 @@ MAX_CONNECTIONS_PER_IP: Final = broker(
 CONNECTIONS_MAX_IDLE_MS: Final = broker(
     "connections.max.idle.ms", INT64, 600_000, None,
     "Close a connection that has been silent for so long.",
+)
+FETCH_MAX_BYTES: Final = broker(
+    "fetch.max.bytes", INT32, 55 * MIB, at_least(KIB),
+    "The most that one response to a fetch holds, whatever the client asks for.",
+)
+MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS: Final = broker(
+    "max.incremental.fetch.session.cache.slots", INT32, 1000, at_least(0),
+    "How many fetch sessions the broker remembers.",
+)
+MAX_REQUEST_PARTITION_SIZE_LIMIT: Final = broker(
+    "max.request.partition.size.limit", INT32, 2000, at_least(1),
+    "The most partitions that one page of described topics holds.",
+)
+AUTO_CREATE_TOPICS_ENABLE: Final = broker(
+    "auto.create.topics.enable", BOOLEAN, True, None,
+    "Whether a topic is created when somebody asks for it who wants that.",
+)
+NUM_PARTITIONS: Final = broker(
+    "num.partitions", INT32, 1, at_least(1),
+    "How many partitions a topic gets whose creator does not say.",
+)
+DEFAULT_REPLICATION_FACTOR: Final = broker(
+    "default.replication.factor", INT32, 1, None,
+    "How many replicas a partition gets if the topic's creator does not say.",
+)
+DELETE_TOPIC_ENABLE: Final = broker(
+    "delete.topic.enable", BOOLEAN, True, None,
+    "Whether topics can be deleted.",
+)
+BROKER_SESSION_TIMEOUT_MS: Final = broker(
+    "broker.session.timeout.ms", INT32, 9 * SECOND_MS, None,
+    "Fence a broker that sends no heartbeat for so long.",
+)
+BROKER_HEARTBEAT_INTERVAL_MS: Final = broker(
+    "broker.heartbeat.interval.ms", INT32, 2 * SECOND_MS, None,
+    "How often a broker sends a heartbeat.",
+)
+LOG_RETENTION_CHECK_INTERVAL_MS: Final = broker(
+    "log.retention.check.interval.ms", INT64, 5 * MINUTE_MS, at_least(1),
+    "How often the broker looks for segments to delete.",
+)
+LOG_CLEANER_BACKOFF_MS: Final = broker(
+    "log.cleaner.backoff.ms", INT64, 15 * SECOND_MS, at_least(0),
+    "How often the broker looks for logs to compact.",
+    update=_CLUSTER_WIDE,
+)
+REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS: Final = broker(
+    "replica.high.watermark.checkpoint.interval.ms", INT64, 5 * SECOND_MS, None,
+    "How often high watermarks, and what else a restart may believe, are written down.",
+)
+QUOTA_WINDOW_NUM: Final = broker(
+    "quota.window.num", INT32, 11, at_least(1),
+    "Over how many windows a client's rate is measured.",
+)
+QUOTA_WINDOW_SIZE_SECONDS: Final = broker(
+    "quota.window.size.seconds", INT32, 1, at_least(1),
+    "How long each of these windows is.",
 )
 PRODUCER_ID_EXPIRATION_MS: Final = broker(
     "producer.id.expiration.ms", INT32, DAY_MS, at_least(1),
@@ -243,6 +320,8 @@ _TOPIC_DEFAULTS: Final[tuple[Setting[Value], ...]] = (
     broker("log.segment.bytes", INT32, GIB, at_least(MIB), update=_CLUSTER_WIDE),
     broker("log.segment.delete.delay.ms", INT64, MINUTE_MS, at_least(0), update=_CLUSTER_WIDE),
     broker("message.max.bytes", INT32, MIB + 12, at_least(0), update=_CLUSTER_WIDE),
+    broker("min.insync.replicas", INT32, 1, at_least(1), update=_CLUSTER_WIDE),
+    broker("unclean.leader.election.enable", BOOLEAN, False, update=_CLUSTER_WIDE),
 )
 # fmt: on
 

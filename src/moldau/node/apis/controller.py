@@ -148,23 +148,24 @@ def open_envelope(parts: Parts, call: Call) -> Answer:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     raw = bytes(envelope.request_principal)
     sender = DefaultPrincipalData.decode(raw[_PRINCIPAL_VERSION.size :], 0)
-    return _open(
-        parts, call, received, Principal(sender.type, sender.name), bytes(envelope.client_host_address)
-    )
-
-
-async def _open(
-    parts: Parts, call: Call, received: framing.Request, principal: Principal, host: bytes
-) -> Response:
+    try:
+        host = str(ipaddress.ip_address(bytes(envelope.client_host_address)))
+    except ValueError as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
     inner = Call(
         received,
         received.body(),
         asker=call.asker,
-        principal=principal,
-        host=str(ipaddress.ip_address(host)),
+        principal=Principal(sender.type, sender.name),
+        host=host,
         listener=call.listener,
         began_us=call.began_us,
     )
+    return _open(parts, inner)
+
+
+async def _open(parts: Parts, inner: Call) -> Response:
+    received = inner.received
     from moldau.node.apis.table import FORWARDABLE
 
     api = FORWARDABLE.get(received.api_key)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from moldau.model.errors import ErrorCode, KafkaError
 from moldau.node.apis.call import Answer, Call, Parts
+from moldau.node.quotas import MutationsThrottled
 from moldau.node.security import CLUSTER_NAME, ResourceType
 from moldau.wire.message import Response
 from moldau.wire.messages.fetch import FetchResponse
@@ -31,6 +32,10 @@ async def finish(api: Api, call: Call, answer: Coroutine[object, object, Respons
     """Wait for what a handler has begun."""
     try:
         return await answer
+    except MutationsThrottled as error:
+        response = api.refuse(call, error)
+        response.throttle_time_ms = error.throttle_ms  # type: ignore[attr-defined]  # all that is metered has it
+        return response
     except KafkaError as error:
         return api.refuse(call, error)
 

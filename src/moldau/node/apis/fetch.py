@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from moldau.model.errors import ErrorCode, KafkaError
 from moldau.model.ids import ZERO_UUID, TopicId
+from moldau.model.settings.table import FETCH_MAX_BYTES
 from moldau.node.apis import leaders
 from moldau.node.apis.call import Answer, Call, Parts
 from moldau.node.fetch_sessions import FetchContext, Result, TopicKey
@@ -28,8 +29,6 @@ from moldau.wire.messages.fetch import (
 )
 from moldau.wire.records.compression import Codec
 
-# The most that one response holds, whatever the client asks for: fetch.max.bytes of a broker.
-FETCH_BYTES_MAX: Final = 57_671_680
 _ZSTD: Final = 10
 _TOPIC_IDS: Final = 13
 _LEADER_HINTS: Final = 16
@@ -98,7 +97,7 @@ class _Fetch:
 
     def read(self) -> _Outcome:
         """Read every partition, within the limits of the request (KIP-74)."""
-        bytes_left = min(self._request.max_bytes, FETCH_BYTES_MAX)
+        bytes_left = min(self._request.max_bytes, self._parts.view.broker_settings[FETCH_MAX_BYTES])
         bytes_read = 0
         is_ready = not self._context.partitions
         results: list[Result] = []

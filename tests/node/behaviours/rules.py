@@ -1,0 +1,62 @@
+"""What clients depend on in a broker, rule by rule, and which of it this broker can show so far.
+
+The numbers are those of the project's list of behaviours; the rules of groups, transactions, share groups and
+replication between brokers join when the broker has these.
+"""
+
+APPLICABLE = {
+    # Connections
+    1: "requests take effect, and are answered, in the order in which they came",
+    2: "a request that waits holds the line of its connection",
+    3: "headers by version, and the header of ApiVersions' response is always the oldest",
+    4: "ApiVersions in an unknown version is answered in version 0, with the versions that there are",
+    5: "which features ApiVersions tells, and that it tells their epoch",
+    6: "what is not served or cannot be read ends the connection",
+    7: "acks=0 is never answered, and an error then ends the connection",
+    8: "Produce is advertised from version 0 on",
+    10: "a throttled client is answered at once, and then not heard for a while",
+    11: "too large requests and idle connections are closed",
+    # Metadata
+    12: "any broker takes what the controller decides",
+    13: "all topics or none, the cluster's id, and leader epochs that never fall",
+    14: "topics are created by asking for them only if both sides want it",
+    15: "topic ids stay over restarts, are new for a new topic, and stand for the name",
+    16: "who does not lead says who does",
+    # Produce
+    17: "exactly one batch that is sound in every field",
+    18: "only the offset and the leader epoch are stamped; log append time changes more, and the CRC with it",
+    19: "batches and segments have sizes that no batch exceeds",
+    20: "a compacted topic takes no record without a key, and says which record it was",
+    21: "zstd only for clients whose version knows it",
+    22: "acks=all needs enough replicas, and waits for the commit",
+    23: "how far timestamps may lie in the past and in the future",
+    # Idempotence
+    24: "the last five batches of a producer are recognised",
+    25: "sequences have no gaps, epochs never fall, and an unknown producer may begin anywhere",
+    26: "a restart and compaction forget no producer's sequences",
+    27: "every idempotent producer gets an id of its own, and may raise its epoch itself",
+    # Fetch
+    39: "a fetch from the middle of a batch gets the whole batch",
+    40: "the first batch comes whatever its size, later partitions only as long as there is room",
+    41: "a fetch waits for enough bytes, or until its time is over",
+    42: "which offsets are out of range",
+    43: "fetch sessions tell only what is new",
+    44: "leader epochs of clients that are too old, too new, or diverged",
+    46: "a session is told of a topic that is gone",
+    # Offsets
+    47: "offsets by time, and by the negative numbers that stand for something else",
+    48: "a new leader tells no end of the log before it is sure of it",
+    49: "where leader epochs ended",
+    # Brokers
+    73: "brokers register and send heartbeats, and clients see none that is fenced",
+    # Logs
+    75: "what compaction keeps, and what it leaves alone",
+    76: "tombstones stay for a while",
+    77: "retention by time and by size, also of what is compacted",
+    78: "records are deleted up to an offset, for good",
+    79: "a fetch in a hole gets what comes after it",
+    # Settings and administration
+    80: "every setting is described, and changed by all four operations",
+    81: "topics and partitions: defaults, validation, and an error for each topic",
+    82: "quotas by user and client, and which of them counts",
+}
