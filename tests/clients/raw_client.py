@@ -8,10 +8,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Self, TypeVar
 
+from moldau.model.errors import ErrorCode
 from moldau.model.ids import Uuid
 from moldau.wire import framing
 from moldau.wire.message import Request, Response
-from moldau.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from moldau.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from moldau.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from moldau.wire.messages.produce import (
     PartitionProduceData,
@@ -26,7 +27,8 @@ from moldau.wire.messages.topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from moldau.wire.records.batch import encode_batch
+from moldau.wire.records.batch import decode_batch, encode_batch
+from moldau.wire.records.header import iter_headers
 from moldau.wire.records.record import Record
 
 TIMEOUT_S = 30
@@ -154,6 +156,23 @@ class RawClient:
         response = self.ask(produce_request(topic, batch, acks=acks), PRODUCE_VERSION, ProduceResponse)
         return response.responses[0].partition_responses[0]
 
+    def values(self, topic: str) -> list[bytes]:
+        """All values in the first partition, in their order, of batches that are sound."""
+        values: list[bytes] = []
+        offset = 0
+        while True:
+            response = self.ask(fetch_request(topic, offset=offset), FETCH_VERSION, FetchResponse)
+            (partition,) = response.responses[0].partitions
+            assert partition.error_code == ErrorCode.NONE, ErrorCode(partition.error_code)
+            content = memoryview(partition.records or b"")  # type: ignore[arg-type]  # no slice of a file
+            headers = list(iter_headers(content))
+            if not headers:
+                return values
+            for position, header in headers:
+                batch = decode_batch(content[position:])[1]
+                values += [bytes(record.value or b"") for record in batch if record.offset >= offset]
+                offset = header.base_offset + header.last_offset_delta + 1
+
 
 def produce_request(topic: str, batch: bytes | None, *, acks: int = -1) -> ProduceRequest:
     """A batch for the first partition of a topic."""
@@ -198,9 +217,12 @@ def batch_of(*values: bytes, key: bytes | None = b"key") -> bytes:
     return encode_batch([Record(index, now_ms, key, value) for index, value in enumerate(values)])
 
 
-def wait_until(is_true: Callable[[], bool], what: str, within_s: float = TIMEOUT_S) -> None:
+def wait_until(
+    is_true: Callable[[], bool], what: str | Callable[[], str], within_s: float = TIMEOUT_S
+) -> None:
     """Wait for a condition, which must come true in time."""
     deadline = time.monotonic() + within_s
     while not is_true():
-        assert time.monotonic() < deadline, f"{what}: not within {within_s} s"
+        if time.monotonic() >= deadline:
+            raise AssertionError(f"{what if isinstance(what, str) else what()}: not within {within_s} s")
         time.sleep(0.02)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -66,21 +67,26 @@ class RoughBroker:
 
     # ------------------------------------------------------------ its life
 
-    def start(self, environment: Mapping[str, str] | None = None) -> None:
+    def start(self) -> None:
         """Start the process, and wait until it serves."""
         said_before = self.log().count("moldau is ready")
-        self._process = subprocess.Popen(
-            [*self._wrapper, *_command("start"), "--config", str(self._config)],
-            stdout=open(self._log, "ab"),  # noqa: SIM115  the process has it from here on
-            stderr=subprocess.STDOUT,
-            env=self._environment | dict(environment or {}),
-        )
+        self.launch()
 
         def is_ready() -> bool:
             assert self.is_running(), f"the broker ended:\n{self.log()[-4000:]}"
             return self.log().count("moldau is ready") > said_before
 
         wait_until(is_ready, "the broker serves", START_TIMEOUT_S)
+
+    def launch(self) -> None:
+        """Start the process, and do not wait for anything."""
+        with open(self._log, "ab") as log:
+            self._process = subprocess.Popen(
+                [*self._wrapper, *_command("start"), "--config", str(self._config)],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self._environment,
+            )
 
     def stop(self) -> int:
         """End the process in an orderly way; gives its exit code."""
@@ -133,6 +139,19 @@ class RoughBroker:
         status = Path(f"/proc/{self._running.pid}/status").read_text()
         line = next(line for line in status.splitlines() if line.startswith(f"{name}:"))
         return int(line.split()[1]) * 1024
+
+    def socket_count(self) -> int:
+        """How many sockets it has open: listeners, clients, and connections to itself."""
+        count = 0
+        for descriptor in Path(f"/proc/{self._running.pid}/fd").iterdir():
+            # It may have been closed since it was listed.
+            with contextlib.suppress(FileNotFoundError):
+                count += os.readlink(descriptor).startswith("socket:")
+        return count
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send a signal, and leave it at that."""
+        self._running.send_signal(number)
 
     def connect(self, client_id: str = "raw", *, receive_bytes: int | None = None) -> RawClient:
         """A new connection."""

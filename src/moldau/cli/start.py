@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import ipaddress
 import os
 import signal
@@ -120,6 +121,7 @@ async def serve(node: Node, stop_signals: Sequence[signal.Signals]) -> None:
         log.info("stopping", signal=number.name)
         task.cancel()
 
+    loop.set_exception_handler(tell_of_what_nobody_awaits)
     for number in stop_signals:
         loop.add_signal_handler(number, stop, number)
     try:
@@ -131,3 +133,13 @@ async def serve(node: Node, stop_signals: Sequence[signal.Signals]) -> None:
     finally:
         for number in stop_signals:
             loop.remove_signal_handler(number)
+
+
+def tell_of_what_nobody_awaits(loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+    """Log what the loop itself runs into; that no file is left for a client is told once in a while only."""
+    error = context.get("exception")
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        now_ms = int(loop.time() * 1000)
+        log.limited("clients have to wait", key=error.errno, now_ms=now_ms, why=error.strerror)
+    else:
+        loop.default_exception_handler(context)

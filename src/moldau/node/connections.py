@@ -3,6 +3,8 @@
 A request is begun when all before it on its connection have been answered, or have at least taken effect:
 batches of one connection are appended in the order in which they came, and their replies may wait together.
 Whatever else waits holds the line, and what comes behind it stays in the socket.
+
+A connection works in turns: when its requests have kept the loop busy for a while, others are served first.
 """
 
 from __future__ import annotations
@@ -33,8 +35,10 @@ log = get_logger(__name__)
 SHARED_BUFFER_BYTES: Final = 256 * 1024
 # A client may have so many requests under way on one connection before no more are read from it.
 _OVERLAPPING_MAX: Final = 500
+# So long may the requests of one connection keep all others waiting; the last of them is not cut short.
+_TURN_US: Final = 2_000
 # A frame that was begun must come at this pace, once it has had some time.
-_FRAME_PATIENCE_MS: Final = 30_000
+_FRAME_PATIENCE_MS_MAX: Final = 30_000
 _FRAME_BYTES_PER_SECOND: Final = 1_024
 
 
@@ -48,6 +52,11 @@ class Limits:
     idle_ms_max: int
     unfinished_bytes_max: int
     """Memory for requests that have not arrived completely, of all connections together."""
+
+    @property
+    def frame_patience_ms(self) -> int:
+        """How long a frame may come as slowly as it likes: no longer than silence is borne."""
+        return min(_FRAME_PATIENCE_MS_MAX, self.idle_ms_max)
 
 
 class Server:
@@ -132,6 +141,7 @@ class ClientConnection:
         "_is_ending",
         "_is_muted",
         "_is_reading",
+        "_is_resuming",
         "_is_starved",
         "_is_taking",
         "_listener",
@@ -140,6 +150,7 @@ class ClientConnection:
         "_queue",
         "_replies",
         "_server",
+        "_turn_ends_us",
         "_unfinished",
         "host",
     )
@@ -162,8 +173,10 @@ class ClientConnection:
         self._is_clogged = False
         self._is_ending = False
         self._is_muted = False
+        self._is_resuming = False
         self._is_starved = False
         self._is_taking = False
+        self._turn_ends_us = 0
         self.host = ""
 
     # ------------------------------------------------------------ the Receiver port
@@ -195,13 +208,14 @@ class ClientConnection:
         if self._has_ended():
             return
         self._heard_ms = self._server.parts.world.clock.now_ms()
+        self._begin_turn()
         self._is_taking = True
         try:
             for frame in self._frames.filled(count):
-                if self._holding is not None or self._queue:
-                    self._queue.append(_owned(frame))
-                else:
+                if not self._queue and self._may_take() and not self._is_turn_over():
                     self._take(frame)
+                else:
+                    self._queue.append(_owned(frame))
                 if self._has_ended():
                     break
         except (MalformedMessage, KafkaError) as error:
@@ -303,10 +317,32 @@ class ClientConnection:
             self._holding = None
             self._take_queued()
 
+    def _begin_turn(self) -> None:
+        self._turn_ends_us = self._server.parts.world.clock.now_us() + _TURN_US
+
+    def _is_turn_over(self) -> bool:
+        return self._server.parts.world.clock.now_us() >= self._turn_ends_us
+
+    def _may_take(self) -> bool:
+        """Whether a request may begin now: it would be answered, and the client reads its answers."""
+        return (
+            self._holding is None
+            and not self._is_ending
+            and not self._is_clogged
+            and not self._is_muted
+            and len(self._replies) <= _OVERLAPPING_MAX
+        )
+
+    async def _resume(self) -> None:
+        """Take the next turn with what has come and was not begun."""
+        self._is_resuming = False
+        self._take_queued()
+
     def _take_queued(self) -> None:
+        self._begin_turn()
         self._is_taking = True
         try:
-            while self._queue and self._holding is None and not self._is_ending:
+            while self._queue and self._may_take() and not self._is_turn_over():
                 self._take(self._queue.popleft())
         except (MalformedMessage, KafkaError) as error:
             self.break_off(str(error))
@@ -433,9 +469,13 @@ class ClientConnection:
         if should_read != self._is_reading:
             self._is_reading = should_read
             if should_read:
+                self._frame_since_ms = self._server.parts.world.clock.now_ms()
                 connection.resume_reading()
             else:
                 connection.pause_reading()
+        if self._queue and not self._is_resuming and self._may_take():
+            self._is_resuming = True
+            self._server.scope.start(self._resume(), name=f"next turn of {self.host}")
 
     def fed(self) -> None:
         """There is memory again."""
@@ -458,10 +498,11 @@ class ClientConnection:
         connection = self._connection
         if connection is None:
             return
-        if self._unfinished:
-            waited_ms = now_ms - self._frame_since_ms
-            pace_bytes = (waited_ms - _FRAME_PATIENCE_MS) * _FRAME_BYTES_PER_SECOND // 1000
-            if waited_ms > _FRAME_PATIENCE_MS and self._unfinished < pace_bytes + _FRAME_BYTES_PER_SECOND:
+        # While nothing is read from the client for other reasons, the rest of the frame may well be there.
+        if self._unfinished and (self._is_reading or self._is_starved):
+            overdue_ms = now_ms - self._frame_since_ms - self._server.limits.frame_patience_ms
+            pace_bytes = overdue_ms * _FRAME_BYTES_PER_SECOND // 1000
+            if overdue_ms > 0 and self._unfinished < pace_bytes + _FRAME_BYTES_PER_SECOND:
                 log.limited("unfinished request", key=self.host, now_ms=now_ms, host=self.host)
                 connection.abort()
         elif now_ms - self._heard_ms > self._server.limits.idle_ms_max and not len(self._replies):
