@@ -209,6 +209,8 @@ class Node:
             scope.start(self.registration.run(), name="registration")
             await self.publisher.until(self._is_unfenced)
             self.partitions.set_strays_aside(self.publisher.view)
+            # What recovery found is committed before anybody asks, so that no high watermark goes back.
+            await self.partitions.flushed()
             for listener in config.broker_listeners:
                 await self._listen(server, listener)
         if self.on_ready is not None:

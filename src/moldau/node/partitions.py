@@ -143,6 +143,15 @@ class Partitions:
 
     async def close(self, broker_epoch: int) -> None:
         """Close every log and say so on disk, so that the next start need not look at them."""
+        try:
+            await self._close_logs()
+            await self.write_checkpoints()
+            await self._flush(checkpoints.write_clean_shutdown(self._disk, broker_epoch))
+        except OSError as error:
+            # The next start finds no word of a proper end, and looks at the logs itself.
+            raise DiskFailed(f"the logs cannot be closed: {error}") from error
+
+    async def _close_logs(self) -> None:
         works = []
         for replica in self:
             replica.waiting.give_up(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -151,8 +160,6 @@ class Partitions:
         await self._flush(_merged([work.flush for _, work in works]))
         for replica, work in works:
             replica.log.flushed(work)
-        await self.write_checkpoints()
-        await self._flush(checkpoints.write_clean_shutdown(self._disk, broker_epoch))
 
     # ------------------------------------------------------------ following the metadata
 

@@ -177,27 +177,37 @@ def test_an_offset_comes_with_the_epoch_of_the_leader_that_wrote_it(broker: Brok
 
 
 @pytest.mark.behaviour(48)
-def test_a_new_leader_tells_no_end_before_it_has_committed_what_it_found() -> None:
-    settings = SLOW_DISK | {"replica.high.watermark.checkpoint.interval.ms": "1000"}
-    with Broker(settings, flush_ms=(300, 300)) as broker:
+def test_a_new_leader_tells_no_end_before_it_has_committed_what_it_found(broker: Broker) -> None:
+    broker.create_topic()
+    append_at(broker, 10, 20)
+    append_at(broker, 30)
+    replica = broker.node.partitions.find(TOPIC, 0)
+    assert replica is not None and replica.leader is not None
+    # As if its predecessor had left one record more, which is not committed yet.
+    replica.leader.epoch_start = 4
+    for timestamp in (LATEST, MAX_TIMESTAMP, NOW_MS + 35):
+        for version, code in [(5, ErrorCode.OFFSET_NOT_AVAILABLE), (4, ErrorCode.LEADER_NOT_AVAILABLE)]:
+            if timestamp != MAX_TIMESTAMP or version >= 7:
+                found = broker.list_offset(timestamp, version=version)
+                assert told(found) == (code, -1, -1), timestamp
+    # What is known to be committed is told.
+    assert told(broker.list_offset(EARLIEST)) == (ErrorCode.NONE, 0, -1)
+    assert told(broker.list_offset(NOW_MS + 15)) == (ErrorCode.NONE, 1, NOW_MS + 20)
+    append_at(broker, 40)
+    assert told(broker.list_offset(LATEST)) == (ErrorCode.NONE, 4, -1)
+    assert told(broker.list_offset(NOW_MS + 35)) == (ErrorCode.NONE, 3, NOW_MS + 40)
+
+
+@pytest.mark.behaviour(48)
+def test_no_end_of_the_log_goes_back_by_a_crash() -> None:
+    with Broker({"replica.high.watermark.checkpoint.interval.ms": "1000"}, flush_ms=(300, 300)) as broker:
         broker.create_topic()
         append_at(broker, 10, 20)
         # The high watermark is written down, and what comes then is committed after that.
         broker.run_for(3_000)
         append_at(broker, 30)
         broker.crash()
-        assert broker.log().high_watermark < broker.log().log_end_offset == 3
-        for timestamp in (LATEST, MAX_TIMESTAMP, NOW_MS + 25):
-            for version, code in [(5, ErrorCode.OFFSET_NOT_AVAILABLE), (4, ErrorCode.LEADER_NOT_AVAILABLE)]:
-                if timestamp != MAX_TIMESTAMP or version >= 7:
-                    found = broker.list_offset(timestamp, version=version)
-                    assert told(found) == (code, -1, -1), timestamp
-        # What is known to be committed is told.
-        assert told(broker.list_offset(EARLIEST)) == (ErrorCode.NONE, 0, -1)
-        assert told(broker.list_offset(NOW_MS + 15)) == (ErrorCode.NONE, 1, NOW_MS + 20)
-        broker.run_until(lambda: broker.log().high_watermark == 3)
         assert told(broker.list_offset(LATEST)) == (ErrorCode.NONE, 3, -1)
-        assert told(broker.list_offset(NOW_MS + 25)) == (ErrorCode.NONE, 2, NOW_MS + 30)
 
 
 # ---------------------------------------------------------------- by leader epoch

@@ -18,6 +18,7 @@ from moldau.wire.messages.metadata import (
     DescribeTopicPartitionsRequest,
     MetadataRequest,
     MetadataResponse,
+    MetadataResponseBroker,
     MetadataResponseTopic,
 )
 from moldau.wire.messages.topics import CreatableTopic, CreateTopicsRequest
@@ -43,6 +44,13 @@ def _describe(parts: Parts, call: Call, request: MetadataRequest) -> Response:
     response = describe.describe_metadata(
         view, request, version=call.version, listener=call.listener.name, controller_id=parts.node_id
     )
+    if not response.brokers:
+        # This broker is about to leave, and a client that is told of nobody may never ask anybody again.
+        at = call.listener.advertised
+        myself = MetadataResponseBroker(
+            node_id=parts.node_id, host=at.host, port=at.port, rack=parts.config.rack
+        )
+        response.brokers.append(myself)
     if request.topics is not None:
         for topic in response.topics:
             _hide_if_denied(parts, call, topic)
