@@ -2,6 +2,7 @@
 
 # Name -> where its class is. A scenario's first line of documentation is what `moldau sim --list` shows.
 SCENARIOS = {
+    "broker": "moldau.sim.scenarios.broker:Broker",
     "echo": "moldau.sim.scenarios.echo:Echo",
     "raft": "moldau.sim.scenarios.raft:Raft",
 }
