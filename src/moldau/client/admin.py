@@ -96,6 +96,15 @@ class NewTopic:
 
 
 @dataclass(frozen=True, slots=True)
+class ConfigSynonym:
+    """A value that a setting has, or would have, from one source."""
+
+    name: str
+    value: str | None
+    source: int
+
+
+@dataclass(frozen=True, slots=True)
 class ConfigEntry:
     """A setting as DescribeConfigs shows it; a secret has no value."""
 
@@ -106,6 +115,8 @@ class ConfigEntry:
     is_sensitive: bool
     type: int
     documentation: str | None
+    # Where a value can come from, what counts first; empty if not asked for.
+    synonyms: tuple[ConfigSynonym, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +259,12 @@ class Admin:
     # ---------------------------------------------------------------- settings
 
     async def describe_configs(
-        self, kind: ResourceType, name: str, *, names: Iterable[str] | None = None
+        self,
+        kind: ResourceType,
+        name: str,
+        *,
+        names: Iterable[str] | None = None,
+        with_synonyms: bool = False,
     ) -> dict[str, ConfigEntry]:
         """The settings of a topic, broker or other resource, all or those named."""
         resource = DescribeConfigsResource(
@@ -256,7 +272,7 @@ class Admin:
             resource_name=name,
             configuration_keys=None if names is None else list(names),
         )
-        request = DescribeConfigsRequest(resources=[resource])
+        request = DescribeConfigsRequest(resources=[resource], include_synonyms=with_synonyms)
 
         def check_reply(response: DescribeConfigsResponse) -> None:
             for row in response.results:
@@ -272,6 +288,7 @@ class Admin:
                 entry.is_sensitive,
                 entry.config_type,
                 entry.documentation,
+                tuple(ConfigSynonym(row.name, row.value, row.source) for row in entry.synonyms),
             )
             for entry in response.results[0].configs
         }

@@ -1,0 +1,189 @@
+"""The command as a process: pipes, signals, exit codes, what it loads, completion."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from cli.conftest import Cli
+from click.testing import CliRunner
+from clients.broker_process import BrokerProcess
+
+from moldau.cli import KAFKA_TOOLS, main
+
+MOLDAU = [sys.executable, "-m", "moldau"]
+
+
+def environment(broker: BrokerProcess) -> dict[str, str]:
+    return {**os.environ, "MOLDAU_BOOTSTRAP_SERVER": broker.address}
+
+
+def started(broker: BrokerProcess, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*MOLDAU, *arguments],
+        env=environment(broker),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_following_goes_on_as_records_come_until_it_is_interrupted(
+    cli: Cli, log: str, broker: BrokerProcess
+) -> None:
+    cli("produce", log, "before")
+    with started(broker, "consume", log, "-f", "--from", "beginning") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "before\n"
+        for value in ("one", "two"):
+            cli("produce", log, value)
+            assert process.stdout.readline() == f"{value}\n"
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert stderr == "\n"
+
+
+def test_a_reader_that_has_enough_ends_it_quietly(cli: Cli, log: str, broker: BrokerProcess) -> None:
+    cli("produce", log, input="".join(f"{number}\n" for number in range(100_000)))
+    with started(broker, "consume", log, "-f", "--from", "beginning") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "0\n"
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 0
+
+
+def test_lines_are_written_as_they_are_typed(cli: Cli, log: str, broker: BrokerProcess) -> None:
+    with started(broker, "produce", log, "-o", "json") as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for number, value in enumerate(("one", "two")):
+            process.stdin.write(f"{value}\n")
+            process.stdin.flush()
+            assert f'"offset":{number},' in process.stdout.readline()
+        process.stdin.write("no end of line")
+        stdout, stderr = process.communicate(timeout=30)
+    assert process.returncode == 0, stderr
+    assert '"offset":2,' in stdout
+    assert cli("consume", log).stdout == "one\ntwo\nno end of line\n"
+
+
+def test_a_file_is_written_without_waiting(
+    cli: Cli, log: str, broker: BrokerProcess, tmp_path: object
+) -> None:
+    with open(f"{tmp_path}/lines", "w+") as lines:
+        lines.write("a\nb\n")
+        lines.seek(0)
+        done = subprocess.run([*MOLDAU, "produce", log], stdin=lines, env=environment(broker), check=False)
+    assert done.returncode == 0
+    nothing = [*MOLDAU, "produce", log]
+    assert (
+        subprocess.run(nothing, stdin=subprocess.DEVNULL, env=environment(broker), check=False).returncode
+        == 0
+    )
+    assert cli("consume", log).stdout == "a\nb\n"
+
+
+def test_writing_is_interrupted_without_a_complaint(log: str, broker: BrokerProcess) -> None:
+    with started(broker, "produce", log, "-o", "json") as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write("one\n")
+        process.stdin.flush()
+        assert process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=30) == 130
+        assert process.stderr is not None
+        assert process.stderr.read() == "\n"
+
+
+def test_what_listens_there_may_not_be_a_broker() -> None:
+    import socket
+    import threading
+
+    def answer(server: socket.socket) -> None:
+        connection, _ = server.accept()
+        with connection:
+            connection.recv(1000)
+            connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=answer, args=(server,))
+        thread.start()
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        result = CliRunner().invoke(main, ["topic", "list", "-b", address])
+        thread.join()
+    assert result.exit_code in (1, 5)
+    assert result.stderr.startswith("Error: ")
+    assert result.stderr.count("\n") == 1
+
+
+def test_who_does_not_answer_is_not_waited_for() -> None:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        result = CliRunner().invoke(main, ["topic", "list", "-b", address, "--timeout", "0.2"])
+    assert result.exit_code == 5
+    assert "did not answer within 0.2 s" in result.stderr
+
+
+def test_a_short_command_loads_neither_the_client_nor_asyncio(broker: BrokerProcess) -> None:
+    script = (
+        "import sys; from moldau.cli import main\n"
+        "main(['topic', 'list'], standalone_mode=False)\n"
+        "print([name for name in ('asyncio', 'rich', 'moldau.client', 'moldau.node') if name in sys.modules])"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", script], env=environment(broker), capture_output=True, text=True, check=True
+    )
+    assert run.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_gets_its_script(shell: str) -> None:
+    result = CliRunner().invoke(main, ["completion", shell])
+    assert result.exit_code == 0
+    assert "_MOLDAU_COMPLETE" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [("moldau to", "topic"), ("moldau topic cr", "create"), ("moldau consume compl", "completed")],
+)
+def test_commands_and_topics_are_completed(
+    cli: Cli, broker: BrokerProcess, words: str, completed: str
+) -> None:
+    cli("topic", "create", "completed", "--if-not-exists")
+    variables = {
+        "_MOLDAU_COMPLETE": "bash_complete",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(words.count(" ")),
+        **environment(broker),
+    }
+    script = "from moldau.cli import main; main(prog_name='moldau')"
+    run = subprocess.run(
+        [sys.executable, "-c", script], env=variables, capture_output=True, text=True, check=False
+    )
+    assert f"plain,{completed}" in run.stdout.splitlines()
+
+
+def test_no_colour_reaches_a_pipe(broker: BrokerProcess, log: str) -> None:
+    done = subprocess.run(
+        [*MOLDAU, "topic", "list"], env=environment(broker), capture_output=True, check=True
+    )
+    assert b"\x1b" not in done.stdout
+
+
+def test_every_tool_of_kafka_introduces_itself_as_the_list_does() -> None:
+    for name, line in KAFKA_TOOLS.items():
+        command = main.get_command(main.make_context("moldau", [name]), name)
+        assert command is not None
+        assert command.help is not None
+        assert command.help.splitlines()[0] == line
