@@ -51,6 +51,7 @@ PACKAGES = (
     Package("spark", BELOW_APPS),
     Package("spark.plan", ("model",), "yes"),
     Package("console", BELOW_APPS),
+    Package("bench", ("model", "wire", "client")),
     Package("cli", ANYTHING),
 )
 

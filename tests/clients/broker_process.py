@@ -8,7 +8,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,14 +85,15 @@ def product_under_test() -> Product:
 class BrokerProcess:
     """One broker and controller, from when it answers until it is stopped."""
 
-    def __init__(self, product: Product, folder: Path) -> None:
+    def __init__(self, product: Product, folder: Path, settings: Mapping[str, str] = _SETTINGS) -> None:
         self._product = product
         self._log = folder / "server.log"
         port, controller_port = _free_ports(2)
         self.address = f"127.0.0.1:{port}"
         controller_address = f"127.0.0.1:{controller_port}"
         config = folder / "server.properties"
-        settings = _SETTINGS | {
+        settings = {
+            **settings,
             "listeners": f"CLIENTS://{self.address},CONTROLLER://{controller_address}",
             "advertised.listeners": f"CLIENTS://{self.address},CONTROLLER://{controller_address}",
             "controller.quorum.bootstrap.servers": controller_address,
@@ -102,12 +103,18 @@ class BrokerProcess:
         with open(self._log, "ab") as log:
             formatted = subprocess.run(product.format(config), stdout=log, stderr=log, check=False)
             assert formatted.returncode == 0, f"{product.name} could not format its data:\n{self.log_end()}"
+            self.started_at = time.monotonic()
             self._process = subprocess.Popen(product.start(config), stdout=log, stderr=log)
         try:
             self._wait_until_it_answers(port)
         except BaseException:
             self.stop()
             raise
+
+    @property
+    def pid(self) -> int:
+        """The process."""
+        return self._process.pid
 
     def log_end(self) -> str:
         """The last that the broker wrote to its log."""
@@ -131,7 +138,7 @@ class BrokerProcess:
         while not _answers_api_versions(port):
             assert self.is_running(), f"{self._product.name} ended:\n{self.log_end()}"
             assert time.monotonic() < deadline, f"{self._product.name} did not start:\n{self.log_end()}"
-            time.sleep(0.05)
+            time.sleep(0.01)
 
 
 def _answers_api_versions(port: int) -> bool:
