@@ -18,19 +18,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 
-from compare.bare import COUNT, EMPTY, READ, BareLine
-from compare.librdkafka import BatchProducer
-from compare.readback import check_topic
+from compare import limits, rdkafka
 from compare.servers import MOLDAU, Server, running, running_bare
 
-from moldau.bench import pipeline
 from moldau.bench.figures import Spread, short, spread
 from moldau.bench.payloads import Batches, batches, batches_of_bytes
-from moldau.bench.pipeline import ACKS_LEADER, connect, drive, produce_reel
-from moldau.bench.usage import cpu_of, usage
+from moldau.bench.pipeline import ACKS_LEADER, Reader, drive, produce_reel, produced_offsets, read_back
+from moldau.bench.site import Site, Topic
+from moldau.bench.usage import Meter, cpu_of, resident_bytes
+from moldau.bench.workloads import RATE, Scale
 from moldau.client import NewTopic, connect_sync
 
 TIMEOUT_S = 120
+WARM_UP_ROUNDS = 1
 KIB, MIB = 2**10, 2**20
 UNREACHED_QUOTAS = {"producer_byte_rate": 1e12, "consumer_byte_rate": 1e12, "request_percentage": 1e6}
 
@@ -66,25 +66,15 @@ class Figure:
 
 def librdkafka_cpu(rounds: int) -> Iterator[Figure]:
     """Broker CPU for 100-byte messages from librdkafka's defaults, and how fast they went through."""
-    messages = 1_000_000
-    cpu: list[float] = []
-    rate: list[float] = []
+    scale = Scale(records=1_000_000, seconds=0, latency_seconds=0)
     with guarded_moldau() as server:
-        for topic in topics(server, rounds + 1):
-            producer = BatchProducer(server.address, topic, value_bytes=100)
-            before, began = cpu_of(server.pid), time.perf_counter()
-            producer.produce(range(messages), timeout_s=TIMEOUT_S)
-            producer.flush(timeout_s=TIMEOUT_S)
-            seconds = time.perf_counter() - began
-            cpu.append((cpu_of(server.pid) - before) * 1e6 / messages)
-            rate.append(messages / seconds)
-            producer.close()
-            check_topic(
-                server.address, topic, partitions=1, numbers=range(messages), value_bytes=100, is_ordered=True
-            )
-    # The first is to warm up.
-    yield Figure("100 B from librdkafka's defaults: broker CPU", "s/million", spread(cpu[1:]), at_most=0.35)
-    yield Figure("100 B from librdkafka's defaults: rate", "messages/s", spread(rate[1:]))
+        done = [
+            rdkafka.produce(site_of(server), scale, value_bytes=100, acks="all", partitions=1)
+            for _ in range(rounds + 1)
+        ][WARM_UP_ROUNDS:]
+    cpu_s = [(each.server_cpu_s or 0) * 1e6 / each.messages for each in done]
+    yield Figure("100 B from librdkafka's defaults: broker CPU", "s/million", spread(cpu_s), at_most=0.35)
+    yield Figure("100 B from librdkafka's defaults: rate", "messages/s", spread([*map(RATE.of, done)]))
 
 
 def small_requests(rounds: int) -> Iterator[Figure]:
@@ -92,38 +82,41 @@ def small_requests(rounds: int) -> Iterator[Figure]:
     requests = 50_000
     sent = batches(value_bytes=100, records_per_batch=1)
     with guarded_moldau() as server:
-        for name, configs in (("", {}), (", replicated", {"moldau.durability": "replicated"})):
-            rate: list[float] = []
-            cpu: list[float] = []
-            for topic in topics(server, rounds + 1, configs):
-                before = cpu_of(server.pid)
-                seconds = produce_pipelined(server, topic, sent, requests)
-                cpu.append((cpu_of(server.pid) - before) / requests * 1e6)
-                rate.append(requests / seconds)
-            what = f"1 x 100 B per request, acks=1, one connection{name}"
-            yield Figure(f"{what}: rate", "requests/s", spread(rate[1:]), at_least=None if name else 30_000)
-            yield Figure(f"{what}: broker CPU", "us/request", spread(cpu[1:]))
+        for durability, at_least in (("flushed", 30_000), ("replicated", None)):
+            site = site_of(server, durability)
+            meters = []
+            for _ in range(rounds + 1):
+                with site.topic() as topic:
+                    meters.append(produce_pipelined(site, topic, sent, requests))
+            meters = meters[WARM_UP_ROUNDS:]
+            rates = [requests / meter.seconds for meter in meters]
+            cpu_us = [(meter.server_cpu_s or 0) / requests * 1e6 for meter in meters]
+            what = f"1 x 100 B per request, acks=1, one connection, {durability}"
+            yield Figure(f"{what}: rate", "requests/s", spread(rates), at_least=at_least)
+            yield Figure(f"{what}: broker CPU", "us/request", spread(cpu_us))
 
 
 def large_batches(rounds: int) -> Iterator[Figure]:
     """Large batches in and out, beside the same bytes without a protocol, which nobody flushes."""
-    total_bytes = 192 * MIB
     with guarded_moldau() as server, running_bare() as bare:
         for batch_bytes in (64 * KIB, 256 * KIB, 960 * KIB):
             sent = batches_of_bytes(batch_bytes, value_bytes=KIB, different=4)
-            requests = total_bytes // len(sent.nth(0))
+            requests = 192 * MIB // len(sent.nth(0))
             written_bytes = requests * len(sent.nth(0))
             seconds: dict[str, list[float]] = {}
             for _ in range(rounds):
-                for way in ("flushed", "replicated"):
-                    for topic in topics(server, 1, {"moldau.durability": way}):
-                        took = produce_pipelined(server, topic, sent, requests)
-                        seconds.setdefault(f"written, {way}", []).append(took)
-                        if way == "replicated":
-                            took = fetch_all(server, topic, requests * sent.records_per_batch)
-                            seconds.setdefault("read", []).append(took)
-                seconds.setdefault("bare written", []).append(write_bare(bare, sent, requests))
-                seconds.setdefault("bare read", []).append(read_bare(bare, written_bytes))
+                for durability in ("flushed", "replicated"):
+                    site = site_of(server, durability)
+                    with site.topic() as topic:
+                        written = produce_pipelined(site, topic, sent, requests)
+                        seconds.setdefault(f"written, {durability}", []).append(written.seconds)
+                        if durability == "replicated":
+                            read = fetch_all(site, topic, requests * sent.records_per_batch)
+                            seconds.setdefault("read", []).append(read.seconds)
+                written = limits.write_batches(bare, sent, requests=requests)
+                seconds.setdefault("bare written", []).append(written.seconds)
+                read = limits.read_bytes(bare, written_bytes)
+                seconds.setdefault("bare read", []).append(read.seconds)
             label = f"{batch_bytes // KIB} KiB batches"
             for way, took_s in seconds.items():
                 yield Figure(f"{label}: {way}", "MiB/s", spread([written_bytes / MIB / s for s in took_s]))
@@ -139,7 +132,7 @@ def idle_memory(rounds: int) -> Iterator[Figure]:
     for _ in range(min(rounds, 3)):
         with running(MOLDAU) as server:
             time.sleep(2)
-            values.append(usage(server.pid).resident_bytes / 1e6)
+            values.append(resident_bytes(server.pid) / 1e6)
     yield Figure("idle: resident memory", "MB", spread(values), at_most=60)
 
 
@@ -155,7 +148,7 @@ def idle_partitions(rounds: int) -> Iterator[Figure]:
             time.sleep(5)
             values.append(100 * (cpu_of(server.pid) - before) / (time.perf_counter() - began))
         yield Figure("1,000 idle partitions: CPU of one core", "%", spread(values), at_most=1.0)
-        memory = usage(server.pid).resident_bytes / 1e6
+        memory = resident_bytes(server.pid) / 1e6
         yield Figure("1,000 idle partitions: resident memory", "MB", spread([memory]))
 
 
@@ -180,66 +173,36 @@ def guarded_moldau() -> Iterator[Server]:
         yield server
 
 
-def topics(server: Server, count: int, configs: dict[str, str] | None = None) -> Iterator[str]:
-    """New topics with one partition, each deleted before the next is made."""
-    for number in range(count):
-        topic = f"bench-{time.monotonic_ns()}-{number}"
-        with connect_sync(server.address) as client:
-            client.admin.create_topics(NewTopic(topic, partitions=1, configs=configs or {}))
-        yield topic
-        with connect_sync(server.address) as client:
-            client.admin.delete_topics(topic)
+def site_of(server: Server, durability: str = "flushed") -> Site:
+    """Where topics are made that last this well."""
+    configs = {"moldau.durability": durability, "max.message.bytes": str(2 * MIB)}
+    return Site(server.address, configs, server.pid, timeout_s=TIMEOUT_S)
 
 
-def produce_pipelined(server: Server, topic: str, sent: Batches, requests: int) -> float:
-    """Seconds for so many requests on one connection; what they wrote is read back."""
-    reel = produce_reel(topic, sent, acks=ACKS_LEADER)
+def produce_pipelined(site: Site, topic: Topic, sent: Batches, requests: int) -> Meter:
+    """So many requests on one connection, all sent without waiting; what they wrote is read back."""
+    meter = site.meter()
+    reel = produce_reel(topic.name, sent, acks=ACKS_LEADER)
     driven = drive(
-        server.address, [reel], requests_each=requests, in_flight_max=requests, timeout_s=TIMEOUT_S
-    )
-    offsets = pipeline.check_produced(driven.replies[0], reel, requests=requests)
-    assert offsets == [number * sent.records_per_batch for number in range(requests)]
-    pipeline.read_back(server.address, topic, sent, count=requests)
-    return driven.seconds
-
-
-def write_bare(bare: Server, sent: Batches, requests: int) -> float:
-    """The same bytes without a protocol."""
-    reel = produce_reel("bench", sent, acks=ACKS_LEADER)
-    with connect(bare.address, timeout_s=TIMEOUT_S) as connected:
-        connected.sendall(EMPTY)
-        connected.recv(1)
-    return drive(
-        bare.address,
-        [reel],
+        [(topic.leaders[0], reel)],
+        meter,
         requests_each=requests,
         in_flight_max=requests,
         timeout_s=TIMEOUT_S,
-        line=BareLine,
-    ).seconds
+    )
+    offsets = produced_offsets(driven.replies[0], reel)
+    assert offsets == [number * sent.records_per_batch for number in range(requests)]
+    read_back(topic.leaders[0], topic.name, sent, counts={0: requests})
+    return meter
 
 
-def fetch_all(server: Server, topic: str, records: int) -> float:
-    """Seconds to read a partition, a megabyte at a time."""
-    with pipeline.Reader(server.address, topic) as reader:
-        began = time.perf_counter()
-        while reader.offset < records:
+def fetch_all(site: Site, topic: Topic, records: int) -> Meter:
+    """A partition to its end, a megabyte at a time."""
+    meter = site.meter()
+    with Reader(topic.leaders[0], topic.name) as reader, meter.running():
+        while reader.offsets[0] < records:
             reader.fetch()
-        return time.perf_counter() - began
-
-
-def read_bare(bare: Server, total_bytes: int) -> float:
-    """The same bytes without a protocol."""
-    room = bytearray(MIB)
-    with connect(bare.address, timeout_s=TIMEOUT_S) as connected:
-        began = time.perf_counter()
-        connected.sendall(READ + COUNT.pack(total_bytes))
-        left = total_bytes
-        while left:
-            count = connected.recv_into(room)
-            assert count, f"{left} bytes were not sent"
-            left -= count
-        return time.perf_counter() - began
+    return meter
 
 
 def main() -> int:

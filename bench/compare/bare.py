@@ -3,9 +3,9 @@
     python bench/compare/bare.py FILE
 
 It prints the port at which it listens. The first byte of a connection says what it is for: `W` writes what
-comes, `F` flushes it too before it answers, and each answer is how many bytes have come so far; `R` sends the
-first bytes of the file, as many as the next eight bytes say; `E` empties the file. What a broker needs beyond
-this is the price of being a broker.
+comes, `F` flushes it too before it answers, and each answer is how many bytes have come so far; `T` writes
+what comes and sends it back; `R` sends the first bytes of the file, as many as the next eight bytes say; `E`
+empties the file. What a broker needs beyond this is the price of being a broker.
 """
 
 from __future__ import annotations
@@ -17,40 +17,10 @@ import struct
 import sys
 from pathlib import Path
 
-from moldau.bench.pipeline import Line
-
 COUNT = struct.Struct(">Q")
-WRITE, WRITE_AND_FLUSH, READ, EMPTY = b"W", b"F", b"R", b"E"
+WRITE, WRITE_AND_FLUSH, THROUGH, READ, EMPTY = b"W", b"F", b"T", b"R", b"E"
 
 _RECEIVE_BYTES = 256 * 1024
-
-
-class BareLine(Line):
-    """The client's side of a connection that writes: a request is answered when its last byte has come."""
-
-    kind = WRITE
-    _taken = 0
-
-    def send(self) -> None:
-        """Say first what the connection is for."""
-        if not self._sent_bytes:
-            self.socket.send(self.kind)
-        super().send()
-
-    def new_replies(self) -> int:
-        """How many more requests the server has, as its last answer says."""
-        end = len(self.replies) // COUNT.size * COUNT.size
-        if not end:
-            return 0
-        before = self._taken
-        self._taken = COUNT.unpack_from(self.replies, end - COUNT.size)[0] // self._frame_bytes
-        return self._taken - before
-
-
-class FlushedBareLine(BareLine):
-    """The same, flushed to disk."""
-
-    kind = WRITE_AND_FLUSH
 
 
 def serve(path: Path) -> None:
@@ -78,7 +48,7 @@ def serve(path: Path) -> None:
                         empty_file(accepted, file)
                     elif kind:
                         received[accepted] = 0
-                        poll.register(accepted, selectors.EVENT_READ, kind == WRITE_AND_FLUSH)
+                        poll.register(accepted, selectors.EVENT_READ, kind)
                     continue
                 count = connected.recv_into(room)
                 if not count:
@@ -87,7 +57,10 @@ def serve(path: Path) -> None:
                     del received[connected]
                     continue
                 os.write(file, room[:count])
-                if key.data:
+                if key.data == THROUGH:
+                    connected.sendall(room[:count])
+                    continue
+                if key.data == WRITE_AND_FLUSH:
                     os.fdatasync(file)
                 received[connected] += count
                 connected.send(COUNT.pack(received[connected]))

@@ -17,7 +17,7 @@ sys.path.insert(1, str(ROOT / "tests"))
 import kafka_jars  # noqa: E402
 from clients.broker_process import PRODUCTS, BrokerProcess, Product  # noqa: E402
 
-__all__ = ["CONTENDERS", "KAFKA", "MOLDAU", "Server", "running", "running_bare"]
+__all__ = ["CONTENDERS", "KAFKA", "MOLDAU", "Product", "Server", "running", "running_bare"]
 
 # One broker that is its own controller. All else is as it comes, but for what a single broker cannot have:
 # its internal topics on three.

@@ -11,15 +11,15 @@ import selectors
 import socket
 import struct
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Self, TypeVar
+from typing import Self
 
 from moldau.bench.payloads import Batches, WrongPayload, check_batches
+from moldau.bench.usage import Meter
 from moldau.model.errors import ErrorCode
 from moldau.wire import framing
-from moldau.wire.message import Request, Response
 from moldau.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from moldau.wire.messages.produce import (
     PartitionProduceData,
@@ -40,8 +40,8 @@ _SEND_BYTES_MAX = 256 * 1024
 _RECEIVE_BYTES = 256 * 1024
 _CYCLE_BYTES_MAX = 4 * 1024 * 1024
 _REQUEST_TIMEOUT_MS = 30_000
-
-R = TypeVar("R", bound=Response)
+# How many connections Kafka leaves unaccepted.
+_BACKLOG = 50
 
 
 class Refused(Exception):
@@ -61,12 +61,23 @@ class Reel:
         return len(self.data) // self.frames
 
 
-def produce_reel(topic: str, sent: Batches, *, acks: int, partition: int = 0) -> Reel:
-    """Produce requests with a batch each; small ones are repeated, so that many are sent at once."""
-    frame_bytes = len(_produce_frame(topic, partition, sent.nth(0), acks, correlation_id=0))
-    frames = len(sent.each) * max(1, _CYCLE_BYTES_MAX // (frame_bytes * len(sent.each)))
+def produce_reel(topic: str, sent: Batches, *, acks: int, partitions: Sequence[int] = (0,)) -> Reel:
+    """Produce requests with a batch each, to one partition after the other.
+
+    Every partition gets all the batches in their order. Small requests are repeated, so that many are sent at
+    once.
+    """
+    cycle = len(sent.each) * len(partitions)
+    frame_bytes = len(_produce_frame(topic, 0, sent.nth(0), acks, correlation_id=0))
+    frames = cycle * max(1, _CYCLE_BYTES_MAX // (frame_bytes * cycle))
     made = [
-        _produce_frame(topic, partition, sent.nth(number), acks, correlation_id=number)
+        _produce_frame(
+            topic,
+            partitions[number % len(partitions)],
+            sent.nth(number // len(partitions)),
+            acks,
+            correlation_id=number,
+        )
         for number in range(frames)
     ]
     assert all(len(frame) == frame_bytes for frame in made)
@@ -89,10 +100,10 @@ def _produce_frame(topic: str, partition: int, batch: bytes, acks: int, *, corre
     return b"".join(chunks)  # type: ignore[arg-type]  # a request holds no slice of a file
 
 
-def connect(address: str, *, timeout_s: float) -> socket.socket:
+def connect_plain(address: str, *, timeout_s: float) -> socket.socket:
     """A plain connection to `host:port`, which sends at once."""
     host, _, port = address.rpartition(":")
-    connected = socket.create_connection((host, int(port)), timeout=timeout_s)
+    connected = socket.create_connection((host.strip("[]"), int(port)), timeout=timeout_s)
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connected
 
@@ -102,9 +113,11 @@ def connect(address: str, *, timeout_s: float) -> socket.socket:
 
 @dataclass(frozen=True, slots=True)
 class Driven:
-    """What came of a run: how long it took, and for each connection the replies in their order."""
+    """What came of a run: for each connection the replies in their order, and how long each took.
 
-    seconds: float
+    Times are known where only one request is under way.
+    """
+
     replies: tuple[bytes, ...]
     latencies_s: tuple[float, ...]
 
@@ -135,6 +148,11 @@ class Line:
     def wants_to_send(self) -> bool:
         """Whether there is something that may be sent now."""
         return self._sent_bytes < self._may_be_sent()
+
+    def begin_no_more(self) -> None:
+        """Let the request that is partly sent be the last."""
+        self._requests = -(-self._sent_bytes // self._frame_bytes)
+        self._bytes_total = self._requests * self._frame_bytes
 
     def send(self) -> None:
         """As much as may be sent and the socket takes."""
@@ -180,45 +198,56 @@ class Line:
 
 
 def drive(
-    address: str,
-    reels: Sequence[Reel],
+    work: Sequence[tuple[str, Reel]],
+    meter: Meter,
     *,
     requests_each: int,
     in_flight_max: int,
     timeout_s: float,
+    seconds_max: float | None = None,
     line: type[Line] = Line,
 ) -> Driven:
-    """Send a reel on each of as many connections; with one request under way each is timed by itself."""
+    """Send a reel to each of some addresses, on a connection each, until all is done or the time is over.
+
+    Whatever was begun in time is finished.
+    """
     deadline = time.monotonic() + timeout_s
     room = memoryview(bytearray(_RECEIVE_BYTES))
     with ExitStack() as stack:
         poll = stack.enter_context(selectors.DefaultSelector())
         lines = []
-        for reel in reels:
-            connected = stack.enter_context(connect(address, timeout_s=timeout_s))
+        for address, reel in work:
+            connected = stack.enter_context(connect_plain(address, timeout_s=timeout_s))
             connected.setblocking(False)
+            if len(work) > _BACKLOG:
+                # Or the server's backlog overflows, and the kernel tries again a second later.
+                time.sleep(0.001)
             lines.append(line(connected, reel, requests=requests_each, in_flight_max=in_flight_max))
-        began = time.perf_counter()
-        for each in lines:
-            each.send()
-            poll.register(each.socket, _interest(each), each)
-        unfinished = len(lines)
-        while unfinished:
-            ready = poll.select(deadline - time.monotonic())
-            if time.monotonic() > deadline:
-                raise Refused(f"{unfinished} of {len(lines)} connections were not done in {timeout_s:g} s")
-            for key, _ in ready:
-                each = key.data
-                each.receive(room)
+        with meter.running():
+            ends = None if seconds_max is None else time.monotonic() + seconds_max
+            for each in lines:
                 each.send()
-                if each.is_done:
-                    unfinished -= 1
-                    poll.unregister(each.socket)
-                elif key.events != (events := _interest(each)):
-                    poll.modify(each.socket, events, each)
-        seconds = time.perf_counter() - began
+                poll.register(each.socket, _interest(each), each)
+            unfinished = len(lines)
+            while unfinished:
+                ready = poll.select(deadline - time.monotonic())
+                now = time.monotonic()
+                if now > deadline:
+                    raise Refused(f"{unfinished} of {len(lines)} connections took more than {timeout_s:g} s")
+                if ends is not None and now > ends:
+                    ends = None
+                    for each in lines:
+                        each.begin_no_more()
+                for key, _ in ready:
+                    each = key.data
+                    each.receive(room)
+                    each.send()
+                    if each.is_done:
+                        unfinished -= 1
+                        poll.unregister(each.socket)
+                    elif key.events != (events := _interest(each)):
+                        poll.modify(each.socket, events, each)
         return Driven(
-            seconds,
             tuple(bytes(each.replies) for each in lines),
             tuple(latency for each in lines for latency in each.latencies_s),
         )
@@ -228,7 +257,7 @@ def _interest(line: Line) -> int:
     return selectors.EVENT_READ | (selectors.EVENT_WRITE if line.wants_to_send else 0)
 
 
-def check_produced(replies: bytes, reel: Reel, *, requests: int) -> list[int]:
+def produced_offsets(replies: bytes, reel: Reel) -> list[int]:
     """The base offsets that the broker gave, in the order of the requests; Refused if it gave an error."""
     offsets = []
     for number, frame in enumerate(_frames(replies)):
@@ -241,8 +270,6 @@ def check_produced(replies: bytes, reel: Reel, *, requests: int) -> list[int]:
         if answer.error_code != ErrorCode.NONE:
             raise Refused(f"request {number}: {ErrorCode(answer.error_code).name}")
         offsets.append(answer.base_offset)
-    if len(offsets) != requests:
-        raise Refused(f"{len(offsets)} replies to {requests} requests")
     return offsets
 
 
@@ -258,24 +285,22 @@ def _frames(data: bytes) -> Iterator[framing.Frame]:
 
 
 class Reader:
-    """Fetches one partition from an offset on, one request after the other; a context manager."""
+    """Fetches partitions of a topic from one broker, one request after the other; a context manager."""
 
     def __init__(
         self,
         address: str,
         topic: str,
+        partitions: Iterable[int] = (0,),
         *,
-        partition: int = 0,
-        offset: int = 0,
         fetch_bytes_max: int = 1024 * 1024,
         wait_ms_max: int = 500,
         timeout_s: float = 30,
     ) -> None:
-        self.offset = offset
-        self._socket = connect(address, timeout_s=timeout_s)
+        self.offsets = dict.fromkeys(partitions, 0)
+        self.socket = connect_plain(address, timeout_s=timeout_s)
         self._requests = framing.Requests(CLIENT_ID)
         self._topic = topic
-        self._partition = partition
         self._fetch_bytes_max = fetch_bytes_max
         self._wait_ms_max = wait_ms_max
         self._room = bytearray(fetch_bytes_max + 64 * 1024)
@@ -284,64 +309,80 @@ class Reader:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._socket.close()
+        self.socket.close()
 
-    def fetch(self) -> Buffer:
-        """Whole batches from the offset on, which moves behind them; nothing if none came in time.
+    def fetch(self) -> list[tuple[int, Buffer]]:
+        """Whole batches of some partitions, behind which their offsets move; none if none came in time.
 
         The bytes are valid until the next fetch.
         """
-        place = FetchPartition(
-            partition=self._partition,
-            current_leader_epoch=-1,
-            fetch_offset=self.offset,
-            partition_max_bytes=self._fetch_bytes_max,
-        )
+        self.ask()
+        return self.answer()
+
+    def ask(self) -> None:
+        """Send the next request."""
+        places = [
+            FetchPartition(
+                partition=partition,
+                current_leader_epoch=-1,
+                fetch_offset=offset,
+                partition_max_bytes=self._fetch_bytes_max,
+            )
+            for partition, offset in self.offsets.items()
+        ]
         request = FetchRequest(
             max_wait_ms=self._wait_ms_max,
             min_bytes=1,
             max_bytes=self._fetch_bytes_max,
             session_epoch=-1,
-            topics=[FetchTopic(topic=self._topic, partitions=[place])],
+            topics=[FetchTopic(topic=self._topic, partitions=places)],
         )
-        (answer,) = self._ask(request, FETCH_VERSION, FetchResponse).responses[0].partitions
-        if answer.error_code != ErrorCode.NONE:
-            raise Refused(f"fetch at {self.offset}: {ErrorCode(answer.error_code).name}")
-        records = memoryview(answer.records or b"")  # type: ignore[arg-type]  # no slice of a file here
-        end = 0
-        for position, header in iter_headers(records):
-            self.offset = header.next_offset
-            end = position + header.size_bytes
-        return records[:end]
+        self.socket.sendall(b"".join(self._requests.encode(request, FETCH_VERSION)))  # type: ignore[arg-type]
 
-    def _ask(self, request: Request, version: int, kind: type[R]) -> R:
-        self._socket.sendall(b"".join(self._requests.encode(request, version)))  # type: ignore[arg-type]
-        self._fill(0, _SIZE.size)
+    def answer(self) -> list[tuple[int, Buffer]]:
+        """Read the reply to what was asked."""
+        self._fill(_SIZE.size)
         (size,) = _SIZE.unpack_from(self._room)
         if size > len(self._room):
             self._room = bytearray(size)
-        self._fill(0, size)
+        self._fill(size)
         response = self._requests.match(framing.Frame(self._room, 0, size, is_shared=False))
-        assert isinstance(response, kind), response
-        return response
+        assert isinstance(response, FetchResponse), response
+        found: list[tuple[int, Buffer]] = []
+        for answer in response.responses[0].partitions if response.responses else ():
+            partition = answer.partition_index
+            if answer.error_code != ErrorCode.NONE:
+                raise Refused(f"fetch of partition {partition}: {ErrorCode(answer.error_code).name}")
+            records = memoryview(answer.records or b"")  # type: ignore[arg-type]  # no slice of a file here
+            end = 0
+            for position, header in iter_headers(records):
+                self.offsets[partition] = header.next_offset
+                end = position + header.size_bytes
+            if end:
+                # To the end of the line, so that the others come first next time.
+                self.offsets[partition] = self.offsets.pop(partition)
+                found.append((partition, records[:end]))
+        return found
 
-    def _fill(self, start: int, end: int) -> None:
+    def _fill(self, size: int) -> None:
         room = memoryview(self._room)
-        while start < end:
-            count = self._socket.recv_into(room[start:end])
+        start = 0
+        while start < size:
+            count = self.socket.recv_into(room[start:size])
             if not count:
                 raise Refused("the broker closed the connection")
             start += count
 
 
-def read_back(address: str, topic: str, sent: Batches, *, count: int, partition: int = 0) -> None:
-    """Read the first `count` batches of a partition, and raise unless they are those that were sent."""
-    number = 0
-    with Reader(address, topic, partition=partition) as reader:
-        while number < count:
+def read_back(address: str, topic: str, sent: Batches, *, counts: Mapping[int, int]) -> None:
+    """Read the first batches of some partitions, so many of each; raise unless they are what was sent."""
+    numbers = dict.fromkeys(counts, 0)
+    with Reader(address, topic, counts, fetch_bytes_max=4 * 2**20, wait_ms_max=2_000) as reader:
+        while any(numbers[partition] < count for partition, count in counts.items()):
             read = reader.fetch()
             if not read:
-                raise WrongPayload(f"{number} of {count} batches are there")
-            number = check_batches(read, sent, first=number)
-    if number != count:
-        raise WrongPayload(f"{number} batches are there, where {count} were sent")
+                raise WrongPayload(f"{sum(numbers.values())} of {sum(counts.values())} batches are there")
+            for partition, records in read:
+                numbers[partition] = check_batches(records, sent, first=numbers[partition])
+    if numbers != dict(counts):
+        raise WrongPayload(f"{sum(numbers.values())} batches are there, {sum(counts.values())} were sent")
