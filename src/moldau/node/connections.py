@@ -374,11 +374,14 @@ class ClientConnection:
         place.complete(chunks)
         now_us = parts.world.clock.now_us()
         frame = request.frame
-        self._server.metrics_of(request.api_key).answered(
+        metrics = self._server.metrics_of(request.api_key)
+        metrics.answered(
             seconds=(now_us - call.began_us) / 1_000_000,
             request_bytes=frame.end - frame.start,
             response_bytes=sum(map(len, chunks)),
         )
+        for error in dispatch.errors_of(response) if response is not None else ():
+            metrics.failed(error)
         if not self._is_taking:
             self._send()
             self._update_reading()
