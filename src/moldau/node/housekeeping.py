@@ -49,9 +49,7 @@ class Housekeeping:
         while True:
             await clock.sleep_ms(_EXPIRE_MS)
             now_ms = clock.now_ms()
-            for replica in self._partitions:
-                if replica.waiting:
-                    replica.waiting.expire(now_ms)
+            self._partitions.expire_waiting(now_ms)
             if now_ms - swept_ms >= _SWEEP_MS:
                 swept_ms = now_ms
                 server.sweep(now_ms)

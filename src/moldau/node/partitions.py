@@ -49,14 +49,14 @@ class Replica:
 
     __slots__ = ("at", "leader", "leader_epoch", "leader_id", "log", "topic_id", "waiting")
 
-    def __init__(self, at: TopicPartition, topic_id: TopicId, log_: Log) -> None:
+    def __init__(self, at: TopicPartition, topic_id: TopicId, log_: Log, waiting: Waiting) -> None:
         self.at = at
         self.topic_id = topic_id
         self.log = log_
         self.leader: Leader | None = None
         self.leader_id = NodeId(-1)
         self.leader_epoch = LeaderEpoch(-1)
-        self.waiting = Waiting()
+        self.waiting = waiting
 
 
 class Partitions:
@@ -68,6 +68,7 @@ class Partitions:
         self._node_id = node_id
         self._flush_seconds = flush_seconds
         self._replicas: dict[tuple[str, int], Replica] = {}
+        self._crowds: dict[Waiting, None] = {}
         self._dirty: dict[Replica, None] = {}
         self._dirty_or_waiting = asyncio.Event()
         self._orphan_flushes: list[Flush] = []
@@ -77,6 +78,8 @@ class Partitions:
         self._known_at_start: Mapping[str, Mapping[TopicPartition, int]] = _NOTHING_KNOWN
         self._was_clean = False
         self._writing_checkpoints = asyncio.Lock()
+        self._checkpointed: dict[str, dict[TopicPartition, int]] = {}
+        """What the files of checkpoints hold, as far as this process has written them."""
 
     # ------------------------------------------------------------ finding
 
@@ -237,7 +240,7 @@ class Partitions:
                 offset=damage.offset,
                 offset_end=damage.offset_end,
             )
-        return Replica(at, topic_id, opened)
+        return Replica(at, topic_id, opened, Waiting(self._crowds))
 
     async def forget(self, closed: tuple[LocalPartition, ...]) -> None:
         """Close partitions that are no longer here, and delete their files, off the loop."""
@@ -277,6 +280,11 @@ class Partitions:
         leader = replica.leader
         if leader is not None and leader.advance_high_watermark():
             replica.waiting.committed(replica.log.high_watermark)
+
+    def expire_waiting(self, now_ms: int) -> None:
+        """Tell those who wait for a commit and whose time is over."""
+        for waiting in list(self._crowds):
+            waiting.expire(now_ms)
 
     async def flushed(self) -> None:
         """Return once everything that is dirty now is durable."""
@@ -332,8 +340,10 @@ class Partitions:
                 checkpoints.LOG_STARTS: {at: each.log_start_offset for at, each in replicas.items()},
                 checkpoints.CLEANED_ENDS: {at: each.cleaned_end_offset for at, each in replicas.items()},
             }
-            works = [checkpoints.write_offsets(self._disk, name, offsets) for name, offsets in known.items()]
+            changed = {name: known[name] for name in known if known[name] != self._checkpointed.get(name)}
+            works = [checkpoints.write_offsets(self._disk, name, changed[name]) for name in changed]
             await self._flush(_merged(works))
+            self._checkpointed |= changed
 
     def flush_everything_soon(self) -> None:
         """Have the logs flushed that commit without it, so that their recovery points move."""
