@@ -82,7 +82,10 @@ class Node:
 
     async def run(self) -> None:
         """Serve until cancelled; a broker then leaves in an orderly way."""
-        identity = open_directory(self._world.disk, self.config, cluster_id=self._cluster_id)
+        try:
+            identity = open_directory(self._world.disk, self.config, cluster_id=self._cluster_id)
+        except OSError as error:
+            raise DiskFailed(f"the data directory cannot be opened: {error}") from error
         directory_id = identity.directory_id
         assert directory_id is not None, "a directory that was formatted has an id"
         self._assemble(identity.cluster_id, directory_id)
