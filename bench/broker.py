@@ -97,33 +97,41 @@ def small_requests(rounds: int) -> Iterator[Figure]:
 
 
 def large_batches(rounds: int) -> Iterator[Figure]:
-    """Large batches in and out, beside the same bytes without a protocol, which nobody flushes."""
+    """Large batches in and out, beside the same bytes without a protocol, which nobody flushes.
+
+    The ratio of CPU times says what the ratio of speeds would be on a machine that has nothing else to do.
+    """
     with guarded_moldau() as server, running_bare() as bare:
         for batch_bytes in (64 * KIB, 256 * KIB, 960 * KIB):
             sent = batches_of_bytes(batch_bytes, value_bytes=KIB, different=4)
             requests = 192 * MIB // len(sent.nth(0))
             written_bytes = requests * len(sent.nth(0))
-            seconds: dict[str, list[float]] = {}
+            meters: dict[str, list[Meter]] = {}
             for _ in range(rounds):
                 for durability in ("flushed", "replicated"):
                     site = site_of(server, durability)
                     with site.topic() as topic:
                         written = produce_pipelined(site, topic, sent, requests)
-                        seconds.setdefault(f"written, {durability}", []).append(written.seconds)
+                        meters.setdefault(f"written, {durability}", []).append(written)
                         if durability == "replicated":
                             read = fetch_all(site, topic, requests * sent.records_per_batch)
-                            seconds.setdefault("read", []).append(read.seconds)
+                            meters.setdefault("read", []).append(read)
                 written = limits.write_batches(bare, sent, requests=requests)
-                seconds.setdefault("bare written", []).append(written.seconds)
-                read = limits.read_bytes(bare, written_bytes)
-                seconds.setdefault("bare read", []).append(read.seconds)
+                meters.setdefault("bare written", []).append(written)
+                meters.setdefault("bare read", []).append(limits.read_bytes(bare, written_bytes))
             label = f"{batch_bytes // KIB} KiB batches"
-            for way, took_s in seconds.items():
-                yield Figure(f"{label}: {way}", "MiB/s", spread([written_bytes / MIB / s for s in took_s]))
+            for way, of_rounds in meters.items():
+                speeds = [written_bytes / MIB / meter.seconds for meter in of_rounds]
+                yield Figure(f"{label}: {way}", "MiB/s", spread(speeds))
             for way in ("written, flushed", "written, replicated", "read"):
-                limit = seconds["bare read" if way == "read" else "bare written"]
-                ratios = [ours / bare_s for ours, bare_s in zip(seconds[way], limit, strict=True)]
-                yield Figure(f"{label}: {way}, bare / broker", "times", spread(ratios), at_most=2.0)
+                limit = meters["bare read" if way == "read" else "bare written"]
+                rounds_of_both = list(zip(meters[way], limit, strict=True))
+                slower = [ours.seconds / bare.seconds for ours, bare in rounds_of_both]
+                yield Figure(
+                    f"{label}: {way}, time beside the bare limit", "times", spread(slower), at_most=2.0
+                )
+                more = [(ours.server_cpu_s or 0) / (bare.server_cpu_s or 1) for ours, bare in rounds_of_both]
+                yield Figure(f"{label}: {way}, server CPU beside it", "times", spread(more))
 
 
 def idle_memory(rounds: int) -> Iterator[Figure]:

@@ -105,6 +105,7 @@ def test_records_of_librdkafka_are_counted_and_looked_at(site: Site) -> None:
                 check_topic(topic, total=total, value_bytes=value_bytes)
 
 
+@pytest.mark.slow
 def test_a_comparison_has_all_rounds_of_everybody_who_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_java() -> str:
         raise kafka_jars.Unavailable("java is not installed")
