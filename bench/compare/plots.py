@@ -41,7 +41,11 @@ def save_plots(results: Results, folder: Path) -> None:
         figure, axes = pyplot.subplots(1, drawn.panels, figsize=_INCHES, squeeze=False)
         drawn.draw(results, list(axes[0]))
         figure.suptitle(what[0].upper() + what[1:], fontsize=11)
-        figure.tight_layout()
+        known = dict(
+            pair for panel in axes[0] for pair in zip(*panel.get_legend_handles_labels()[::-1], strict=True)
+        )
+        figure.legend(known.values(), known.keys(), loc="lower center", ncols=3, fontsize=7, frameon=False)
+        figure.tight_layout(rect=(0, 0.08, 1, 1))
         figure.savefig(folder / name, dpi=_DOTS_PER_INCH, metadata={"Software": None})
         pyplot.close(figure)
 
@@ -79,8 +83,6 @@ def _draw_scaling(results: Results, axes: list[Axes]) -> None:
             )
         panel.set(xscale="log", yscale="log", xlabel=kind, ylabel="messages/s")
         panel.grid(alpha=0.3)
-        if lines:
-            panel.legend(fontsize=7)
 
 
 def _draw_cpu(results: Results, axes: list[Axes]) -> None:
@@ -104,8 +106,6 @@ def _draw_process(results: Results, axes: list[Axes]) -> None:
             panel.text(index, value, short(value), ha="center", va="bottom", fontsize=8)
         panel.set(xticks=[], title=title)
         panel.margins(y=0.15)
-        if found:
-            panel.legend(fontsize=8)
 
 
 _PICTURES = {
@@ -147,11 +147,10 @@ def _bars(axes: Axes, bars: dict[str, dict[str, float]], *, log: bool, unit: str
     axes.set_yticks([index + 0.4 - height / 2 for index in range(len(bars))], list(bars), fontsize=8)
     axes.invert_yaxis()
     axes.set_xlabel(unit)
+    axes.xaxis.set_major_formatter("{x:,g}")
     if log:
         axes.set_xscale("log")
     axes.grid(axis="x", alpha=0.3)
-    if shown:
-        axes.legend(fontsize=7)
 
 
 # ---------------------------------------------------------------- in the terminal

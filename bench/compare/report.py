@@ -50,7 +50,7 @@ def facts(results: Results) -> Iterator[str]:
     yield "|---|---|"
     for name, text in results.facts.items():
         yield f"| {name} | {text} |"
-    yield f"| rounds | {results.rounds}, after one to warm up |"
+    yield f"| rounds | {results.rounds}, after two to warm up |"
     yield f"| missing | {'; '.join(results.missing) or 'nobody'} |"
     yield f"| failed turns | {'; '.join(results.failures) or 'none'} |"
     yield ""

@@ -58,8 +58,11 @@ class Results:
         return None
 
     def to_json(self) -> str:
-        """As text."""
-        return json.dumps(asdict(self), indent=1) + "\n"
+        """As text, a line for each figure."""
+        content = asdict(self)
+        figures = ",\n  ".join(json.dumps(each) for each in content.pop("figures"))
+        head = json.dumps(content, indent=1).removesuffix("\n}")
+        return f'{head},\n "figures": [\n  {figures}\n ]\n}}\n'
 
     @classmethod
     def from_json(cls, text: str) -> Results:

@@ -19,6 +19,7 @@ from moldau.bench.workloads import LATENCIES, RATE, WORKLOADS, Outcome, Reading,
 from moldau.client import Unreachable
 
 KIB: Final = 1024
+TIMEOUT_S: Final = 120
 _BY_NAME: Final = {workload.name: workload for workload in WORKLOADS}
 
 
@@ -80,7 +81,7 @@ class Turn:
     @property
     def site(self) -> Site:
         """The contender as a place of work."""
-        return Site(self.server.address, self.contender.configs, self.server.pid)
+        return Site(self.server.address, self.contender.configs, self.server.pid, timeout_s=TIMEOUT_S)
 
 
 Limit = Callable[[Server, Scale, Pair], Outcome]

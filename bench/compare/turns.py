@@ -20,6 +20,8 @@ from moldau.client import ClientError, Unreachable
 # What a server may do wrong. Anything else is a bug of the bench, and ends it.
 SERVER_FAULTS = (Refused, WrongPayload, ClientError, Unreachable, OSError, RuntimeError)
 _BARE = "bare"
+# A JVM compiles what it runs most, and needs some time to know what that is.
+WARM_UP_ROUNDS = 2
 
 
 # The names of a row, a pair and a contender.
@@ -73,9 +75,12 @@ def compare(
         servers = start(stack, products, results.missing, tell)
         if warm_up is not None:
             brokers = [name for name in servers if name != _BARE]
-            for step in steps(warming(rows), brokers, is_reversed=False, pairs=PAIRS[:1]):
-                tell(f"warming up: {step.row.name}, {step.contender.name}")
-                take(step, servers[step.contender.server], warm_up, [])
+            for number in range(WARM_UP_ROUNDS):
+                for step in steps(warming(rows), brokers, is_reversed=False, pairs=PAIRS[:1]):
+                    tell(
+                        f"warming up {number + 1} of {WARM_UP_ROUNDS}: {step.row.name}, {step.contender.name}"
+                    )
+                    take(step, servers[step.contender.server], warm_up, [])
         collected: dict[Key, list[Outcome | None]] = {}
         for number in range(rounds):
             for step in steps(rows, list(servers), is_reversed=number % 2 == 1):
@@ -96,7 +101,7 @@ def turns_total(rows: Sequence[Row], *, rounds: int, is_warming_up: bool) -> int
     brokers = list(PRODUCTS)
     each = len(list(steps(rows, [*brokers, _BARE], is_reversed=False)))
     warm_up = len(list(steps(warming(rows), brokers, is_reversed=False, pairs=PAIRS[:1])))
-    return len(brokers) + rounds * each + is_warming_up * warm_up
+    return len(brokers) + rounds * each + is_warming_up * WARM_UP_ROUNDS * warm_up
 
 
 def start(
@@ -140,7 +145,7 @@ def figures(rows: Sequence[Row], collected: dict[Key, list[Outcome | None]]) -> 
             empty = Figure(row.name, row.group, row.title, pair.name, "", "", is_more_better=False, values={})
             for reading in row.readings:
                 values = {
-                    name: [None if each is None else reading.of(each) for each in outcomes]
+                    name: [None if each is None else rounded(reading.of(each)) for each in outcomes]
                     for name, outcomes in done.items()
                 }
                 yield replace(
@@ -160,9 +165,16 @@ def server_cpu(done: Outcome | None) -> float | None:
     """Seconds of the server per million messages, where there were many."""
     if done is None or done.server_cpu_s is None or done.messages <= 1:
         return None
-    return done.server_cpu_s * 1e6 / done.messages
+    return rounded(done.server_cpu_s * 1e6 / done.messages)
 
 
 def client_cpu(done: Outcome | None) -> float | None:
     """The same of the client."""
-    return None if done is None or done.messages <= 1 else done.client_cpu_s * 1e6 / done.messages
+    if done is None or done.messages <= 1:
+        return None
+    return rounded(done.client_cpu_s * 1e6 / done.messages)
+
+
+def rounded(value: float) -> float:
+    """As many digits as a figure may mean."""
+    return float(f"{value:.5g}")

@@ -35,11 +35,12 @@ class Site:
         return Meter(self.server_pid)
 
     @contextmanager
-    def topic(self, partitions: int = 1) -> Iterator[Topic]:
+    def topic(self, partitions: int = 1, configs: Mapping[str, str] | None = None) -> Iterator[Topic]:
         """A new topic, of which all partitions can be written to; deleted at the end."""
         name = f"moldau-bench-{time.time_ns()}"
         with connect_sync(self.bootstrap_servers, **self.client_settings) as client:
-            client.admin.create_topics(NewTopic(name, partitions=partitions, configs=self.configs))
+            made = NewTopic(name, partitions=partitions, configs={**self.configs, **(configs or {})})
+            client.admin.create_topics(made)
             try:
                 # Brokers learn of a new topic one after the other; this asks until the leaders answer.
                 client.admin.list_offsets({(name, index): LATEST for index in range(partitions)})

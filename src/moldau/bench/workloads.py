@@ -40,6 +40,7 @@ KIB: Final = 1024
 # As many requests as an idempotent producer may have under way.
 IN_FLIGHT: Final = 5
 LATENCY_PER_SECOND: Final = 1_000
+_SPREAD_IN_FLIGHT: Final = 100
 # Messages before the first that counts, while connections and caches warm up.
 _LATENCY_WARM_UP: Final = 100
 
@@ -139,35 +140,41 @@ def produce(
 
 
 def spread_over(site: Site, scale: Scale, *, partitions: int) -> Outcome:
-    """Small batches to one partition after the other, over one connection to each leader."""
+    """Small batches to one partition after the other, over one connection to each leader.
+
+    Each partition has been written to before, so that its files are there. Indexes get no entries: the first of
+    a partition makes files, too, and more of them are a matter of bytes rather than of partitions.
+    """
     sent = batches(value_bytes=100, records_per_batch=10, different=2)
-    with site.topic(partitions) as topic:
+    with site.topic(partitions, {"index.interval.bytes": str(2**30)}) as topic:
         meter = site.meter()
         by_leader: dict[str, list[int]] = {}
         for index, leader in enumerate(topic.leaders):
             by_leader.setdefault(leader, []).append(index)
-        reels = [
-            produce_reel(topic.name, sent, acks=ACKS_LEADER, partitions=indexes)
-            for indexes in by_leader.values()
+        work = [
+            (leader, produce_reel(topic.name, sent, acks=ACKS_LEADER, partitions=indexes))
+            for leader, indexes in by_leader.items()
         ]
-        largest = max(map(len, by_leader.values()))
-        # Whole cycles, so that every partition has the same.
-        cycles = max(1, scale.records // 10 // (sent.records_per_batch * partitions))
-        driven = drive(
-            list(zip(by_leader, reels, strict=True)),
-            meter,
-            requests_each=cycles * largest,
-            in_flight_max=100,
-            timeout_s=site.timeout_s,
-        )
-        messages = 0
-        for (leader, indexes), replies, reel in zip(by_leader.items(), driven.replies, reels, strict=True):
-            count = len(produced_offsets(replies, reel))
-            each, more = divmod(count, len(indexes))
-            counts = {index: each + (place < more) for place, index in enumerate(indexes)}
-            read_back(leader, topic.name, sent, counts=counts)
-            messages += count * sent.records_per_batch
-    return outcome(meter, messages=messages, value_bytes=100)
+        # Whole cycles through the batches, so that what comes next is where it is expected.
+        first = len(sent.each)
+        cycles = first + max(1, scale.records // 10 // (sent.records_per_batch * partitions))
+        counts = {leader: dict.fromkeys(indexes, cycles) for leader, indexes in by_leader.items()}
+        requests = 0
+        for rounds, clock in ((first, Meter()), (cycles - first, meter)):
+            for (leader, reel), indexes in zip(work, by_leader.values(), strict=True):
+                each = rounds * len(indexes)
+                driven = drive(
+                    [(leader, reel)],
+                    clock,
+                    requests_each=each,
+                    in_flight_max=_SPREAD_IN_FLIGHT,
+                    timeout_s=site.timeout_s,
+                )
+                produced_offsets(driven.replies[0], reel)
+                requests += each if clock is meter else 0
+        for leader, expected in counts.items():
+            read_back(leader, topic.name, sent, counts=expected)
+    return outcome(meter, messages=requests * sent.records_per_batch, value_bytes=100)
 
 
 def round_trips(site: Site, scale: Scale, *, connections: int, acks: int = ACKS_ALL) -> Outcome:
