@@ -54,7 +54,7 @@ def run_node(
         node = Node(
             real_world(config.log_directory, client_tls=_peer_context(config)),
             config,
-            metrics=_metrics_of_process(),
+            metrics=metrics_of_process(),
             cluster_id=cluster_id,
         )
         node.on_ready = lambda: on_ready(node)
@@ -166,7 +166,7 @@ def _peer_context(config: NodeConfig) -> ssl.SSLContext | None:
     return peer_context(config.peer_tls)
 
 
-def _metrics_of_process() -> Metrics:
+def metrics_of_process() -> Metrics:
     """What is measured of any process, under the names that Prometheus' own clients use."""
     metrics = Metrics()
     began_seconds = time.time()
