@@ -21,6 +21,8 @@ START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 30
 # What no test must ever find in a log: an exception that nobody foresaw.
 _UNFORESEEN = ("Traceback", "Task exception was never retrieved", "AssertionError", "Exception ignored")
+# As /proc/net/tcp says it.
+_ESTABLISHED = "01"
 
 
 class RoughBroker:
@@ -151,6 +153,16 @@ class RoughBroker:
             with contextlib.suppress(FileNotFoundError):
                 count += os.readlink(descriptor).startswith("socket:")
         return count
+
+    def ports_connected(self) -> set[int]:
+        """The ports of those whom it takes for connected."""
+        own = int(self.address.rpartition(":")[2])
+        found = set()
+        for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+            local, remote, state = (line.split()[column] for column in (1, 2, 3))
+            if int(local.partition(":")[2], 16) == own and state == _ESTABLISHED:
+                found.add(int(remote.partition(":")[2], 16))
+        return found
 
     def send_signal(self, number: signal.Signals) -> None:
         """Send a signal, and leave it at that."""

@@ -13,6 +13,7 @@ import moldau
 
 # Command -> the line that `moldau --help` shows for it, kept here so that help imports none of the modules.
 COMMANDS = {
+    "dev": "Run a broker to develop against, with nothing to set up.",
     "start": "Run a node until it is told to stop.",
     "storage": "Make the data directory of a node ready, or look at it.",
     "topic": "Create, look at, change, fill and read topics.",
@@ -107,6 +108,7 @@ def main() -> None:
 
     \b
     Start here:
+      moldau dev                     a broker at 127.0.0.1:9092, with nothing to set up
       moldau version                 what is installed, and how fast it can be
       moldau topic create orders     a topic on the cluster at 127.0.0.1:9092; -b says where else
       moldau produce orders hello    a record into it

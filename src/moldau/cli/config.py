@@ -17,6 +17,7 @@ from moldau.cli._connect import (
     run,
 )
 from moldau.cli._errors import NotFound
+from moldau.cli._explain import explain
 from moldau.cli._output import output_option, print_json, print_table
 from moldau.cli._settings import ALL_BROKERS, DEFAULT, SOURCES, change_settings, resource
 
@@ -36,7 +37,11 @@ def command() -> None:
       moldau config set topic orders retention.ms=3600000
       moldau config set broker default log.retention.ms=3600000     of all brokers
       moldau config delete topic orders retention.ms
+      moldau config explain -c server.properties                    what a server would start with
     """
+
+
+command.add_command(explain)
 
 
 def complete_name(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
