@@ -284,6 +284,8 @@ class ClientConnection:
         self._places[call] = place
         answer = dispatch.begin(parts, api, call)
         if answer is None:
+            if not api.overlaps and call in self._places:
+                self._holding = Holding(call)
             return
         if isinstance(answer, Response):
             self.answered(call, answer)
@@ -379,7 +381,11 @@ class ClientConnection:
             request_bytes=frame.end - frame.start,
             response_bytes=sum(map(len, chunks)),
         )
-        if not self._is_taking:
+        if self._holding is not None and self._holding.call is call:
+            self._holding = None
+            if not self._is_taking:
+                self._take_queued()
+        elif not self._is_taking:
             self._send()
             self._update_reading()
 
@@ -512,9 +518,11 @@ class ClientConnection:
 class Holding:
     """A request that is answered later, and holds the line until then."""
 
-    __slots__ = ("task",)
+    __slots__ = ("call", "task")
 
-    def __init__(self) -> None:
+    def __init__(self, call: Call | None = None) -> None:
+        self.call = call
+        """Whose answer ends it, unless the end of a task does."""
         self.task: object = None
 
     def cancel(self) -> None:
