@@ -19,11 +19,14 @@ from moldau.cli import main
 # A node that serves nothing, and takes as long to stop as its first argument says.
 STAND_IN = """
 import asyncio, sys, types
+from moldau.node.config import CannotListen
+from moldau.node.registration import RegistrationRefused
 from moldau.node.storage import UnusableDirectory
+from moldau.world.ports import Address
 
 class Node:
-    def __init__(self, world, config):
-        self.world, self.config, self.on_ready = world, config, None
+    def __init__(self, world, config, *, metrics, cluster_id):
+        self.world, self.config, self.on_ready, self.admin_address = world, config, None, None
 
     async def run(self):
         if sys.argv[1] == "refuses":
@@ -31,7 +34,11 @@ class Node:
         if sys.argv[1] == "has a bug":
             raise AssertionError("impossible")
         if sys.argv[1] == "has no port":
-            raise OSError(98, "address already in use")
+            raise CannotListen("Listener X", Address("::1", 7), OSError(98, "whatever the loop says"))
+        if sys.argv[1] == "has no room":
+            raise OSError(28, "No space left on device", "data/x.log")
+        if sys.argv[1] == "is refused":
+            raise RegistrationRefused("the controller refuses this broker")
         self.on_ready()
         try:
             await asyncio.Event().wait()
@@ -122,7 +129,9 @@ def test_a_second_signal_ends_a_node_that_hangs(settings: Path) -> None:
     ("behaviour", "message"),
     [
         ("refuses", "Error: The directory is not formatted."),
-        ("has no port", "Error: address already in use."),
+        ("has no port", "Error: Listener X cannot listen at [::1]:7: Address already in use."),
+        ("has no room", "Error: data/x.log: No space left on device."),
+        ("is refused", "Error: the controller refuses this broker."),
     ],
 )
 def test_a_mistake_of_the_user_is_one_line(settings: Path, behaviour: str, message: str) -> None:
@@ -153,7 +162,7 @@ def test_settings_are_checked_with_what_overrides_them(settings: Path) -> None:
 
 
 @pytest.mark.parametrize("host", ["", "192.168.1.1", "example.org", "[::2]"])
-def test_other_machines_are_not_let_in_without_tls(settings: Path, host: str) -> None:
+def test_other_machines_are_not_let_in_by_mistake(settings: Path, host: str) -> None:
     listeners = f"listeners=PLAINTEXT://{host}:9092,CONTROLLER://localhost:9093"
     message = refused(settings, "--override", listeners).stderr
     assert "Listener PLAINTEXT at" in message
@@ -169,15 +178,23 @@ def test_this_machine_is_let_in(settings: Path, host: str) -> None:
         assert first_line(process).startswith("moldau is ready")
 
 
-def test_other_machines_are_let_in_with_tls(settings: Path, tmp_path: Path) -> None:
-    identity = tmp_path / "server.pem"
-    identity.write_text(Authority(tmp_path).identity("server"))
+def test_other_machines_are_let_in_with_tls_and_a_certificate(settings: Path, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    identity, trusted = tmp_path / "server.pem", tmp_path / "trusted.pem"
+    identity.write_text(authority.identity("server"))
+    trusted.write_text(authority.certificate)
     overrides = [
         "listeners=PLAINTEXT://localhost:9092,CLIENTS://:9094,CONTROLLER://localhost:9093",
         "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CLIENTS:SSL,CONTROLLER:PLAINTEXT",
         "ssl.keystore.type=PEM",
         f"ssl.keystore.location={identity}",
+        "ssl.truststore.type=PEM",
+        f"ssl.truststore.location={trusted}",
     ]
+    for laxness in ("none", "requested"):
+        lax = [f"--override={each}" for each in (*overrides, f"ssl.client.auth={laxness}")]
+        assert "Listener CLIENTS at :9094" in refused(settings, *lax).stderr
+    overrides.append("ssl.client.auth=required")
     with started("serves", settings, *(f"--override={each}" for each in overrides)) as process:
         assert "CLIENTS://:9094" in first_line(process)
 

@@ -152,10 +152,23 @@ class Broker:
 
     def start(self) -> None:
         """Start it, and wait until it serves clients."""
+        self.begin()
+        self.run_until(lambda: self._is_ready)
+
+    def begin(self) -> None:
+        """Start it, and wait for nothing."""
         self._is_ready = False
         self._wire = None
         self._machine.start()
-        self.run_until(lambda: self._is_ready)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process is there."""
+        return self._machine.is_alive
+
+    def tell_to_stop(self) -> None:
+        """The same as `stop`, without waiting for it."""
+        self._machine.stop(timeout_ms=0)
 
     def stop(self) -> None:
         """Stop it as SIGTERM does."""

@@ -10,6 +10,7 @@ import click
 from moldau.cli import SuggestingGroup
 from moldau.cli._connect import Target, cluster_options, parse_pairs, run
 from moldau.cli._errors import NotFound
+from moldau.cli._explain import explain
 from moldau.cli._output import output_option, print_json, print_table
 from moldau.cli._settings import ALL_BROKERS, DEFAULT, SOURCES, change_settings, resource
 
@@ -29,9 +30,11 @@ def command() -> None:
       moldau config set topic orders retention.ms=3600000
       moldau config set broker default log.retention.ms=3600000     of all brokers
       moldau config delete topic orders retention.ms
+      moldau config explain -c server.properties                    what a server would start with
     """
 
 
+command.add_command(explain)
 kind_argument = click.argument("kind", type=click.Choice(["topic", "broker"]))
 name_argument = click.argument("name")
 dry_run_option = click.option("--dry-run", is_flag=True, help="Only say whether it could be done.")

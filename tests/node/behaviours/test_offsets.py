@@ -200,11 +200,7 @@ def test_a_new_leader_tells_no_end_before_it_has_committed_what_it_found(broker:
 
 @pytest.mark.behaviour(48)
 def test_no_end_of_the_log_goes_back_by_a_crash() -> None:
-    settings = {
-        "replica.high.watermark.checkpoint.interval.ms": "1000",
-        # An election must leave time to flush a vote.
-        "controller.quorum.election.timeout.ms": "5000",
-    }
+    settings = SLOW_DISK | {"replica.high.watermark.checkpoint.interval.ms": "1000"}
     with Broker(settings, flush_ms=(300, 300)) as broker:
         broker.create_topic()
         append_at(broker, 10, 20)
