@@ -142,8 +142,8 @@ def produce(
 def spread_over(site: Site, scale: Scale, *, partitions: int) -> Outcome:
     """Small batches to one partition after the other, over one connection to each leader.
 
-    Each partition has been written to before, so that its files are there. Indexes get no entries: the first of
-    a partition makes files, too, and more of them are a matter of bytes rather than of partitions.
+    Each partition has been written to before, so that its files are there. Indexes get no entries: the first
+    of a partition makes files, too, and more of them are a matter of bytes rather than of partitions.
     """
     sent = batches(value_bytes=100, records_per_batch=10, different=2)
     with site.topic(partitions, {"index.interval.bytes": str(2**30)}) as topic:
