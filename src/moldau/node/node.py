@@ -178,7 +178,7 @@ class Node:
 
     async def _start(self, scope: Scope) -> None:
         config = self.config
-        server = self._server = Server(self.parts, scope, self._limits, fail=self._fail)
+        server = self.server = Server(self.parts, scope, self._limits, fail=self._fail)
         self.metrics.gauge_read(
             "moldau_connections", "Connections of clients and nodes.", lambda: len(server.connections)
         )
@@ -208,6 +208,7 @@ class Node:
             scope.start(housekeeping.run_checkpoints(), name="checkpoints")
             scope.start(housekeeping.run_retention(), name="retention")
             scope.start(housekeeping.run_compaction(), name="compaction")
+            scope.start(housekeeping.run_scrubbing(), name="scrubbing")
             scope.start(housekeeping.run_loop_lag(LoopLag(self.metrics)), name="loop lag")
             scope.start(self.registration.run(), name="registration")
             await self.publisher.until(self._is_unfenced)
@@ -259,7 +260,7 @@ class Node:
             for topic in view.topics_configured_by(resource):
                 self.partitions.configure(view, topic)
         if delta.configs:
-            self._server.limits = _limits_of(view.broker_settings)
+            self.server.limits = _limits_of(view.broker_settings)
         if delta.quotas:
             self.quotas.configure(view.image.quotas)
         if self.config.node_id in delta.brokers:
