@@ -199,7 +199,7 @@ class Node:
 
     async def _start(self, scope: Scope) -> None:
         config = self.config
-        server = self._server = Server(self.parts, scope, self._limits, fail=self._fail)
+        server = self.server = Server(self.parts, scope, self._limits, fail=self._fail)
         measure(self.metrics, self.parts, server, self.health)
         if config.admin is not None:
             await self._open_admin_port(scope, config.admin)
@@ -221,6 +221,7 @@ class Node:
             scope.start(housekeeping.run_checkpoints(), name="checkpoints")
             scope.start(housekeeping.run_retention(), name="retention")
             scope.start(housekeeping.run_compaction(), name="compaction")
+            scope.start(housekeeping.run_scrubbing(), name="scrubbing")
             scope.start(housekeeping.run_loop_lag(LoopLag(self.metrics)), name="loop lag")
             scope.start(self.groups.run_loads(), name="groups' loads")
             scope.start(self.groups.run_appends(), name="groups' appends")
@@ -294,7 +295,7 @@ class Node:
             for topic in view.topics_configured_by(resource):
                 self.partitions.configure(view, topic)
         if delta.configs:
-            self._server.limits = _limits_of(view.broker_settings)
+            self.server.limits = _limits_of(view.broker_settings)
         if delta.quotas:
             self.quotas.configure(view.image.quotas)
         if self.config.node_id in delta.brokers:
