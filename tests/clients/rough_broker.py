@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -14,6 +13,8 @@ from typing import Self
 
 from clients.raw_client import Closed, RawClient, wait_until
 
+from moldau.testing.broker import PARENT_VARIABLE
+from moldau.testing.ports import ReservedPort
 from moldau.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 START_TIMEOUT_S = 60
@@ -39,10 +40,12 @@ class RoughBroker:
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.data = data or folder / "data"
-        self.address, self.controller_address = (f"127.0.0.1:{port}" for port in _free_ports(2))
+        # Kept through all lives of the broker, so that nobody takes its ports while it is down.
+        self._ports = (ReservedPort(), ReservedPort())
+        self.address, self.controller_address = (port.address for port in self._ports)
         self._log = folder / "server.log"
         self._config = folder / "server.properties"
-        self._environment = os.environ | dict(environment or {})
+        self._environment = os.environ | {PARENT_VARIABLE: str(os.getpid())} | dict(environment or {})
         self._is_plaintext = protocol == "PLAINTEXT"
         self._wrapper = list(wrapper)
         self._process: subprocess.Popen[bytes] | None = None
@@ -195,12 +198,3 @@ class RoughBroker:
 
 def _command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "moldau", *arguments]
-
-
-def _free_ports(count: int) -> list[int]:
-    servers = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        return [server.getsockname()[1] for server in servers]
-    finally:
-        for server in servers:
-            server.close()

@@ -37,6 +37,9 @@ KAFKA_TOOLS = {
 
 INTERRUPTED = 130
 
+# The id of the process that starts a command which must not outlive it, as `moldau.testing` does.
+PARENT_VARIABLE = "MOLDAU_ENDS_WITH"
+
 
 class SuggestingGroup(click.Group):
     """A group that answers a mistyped command with the nearest one."""
@@ -115,3 +118,8 @@ def main() -> None:
     Results go to stdout, everything else to stderr; -o json gives results to scripts. Exit codes: 0 done,
     1 failed, 2 wrong usage, 3 not found, 4 not allowed, 5 unreachable or too late, 130 interrupted.
     """
+    # Taken out of the environment, because what this process starts has another parent.
+    if parent_id := os.environ.pop(PARENT_VARIABLE, None):
+        from moldau.cli._parent import end_with
+
+        end_with(int(parent_id))
