@@ -15,6 +15,7 @@ from moldau.model.ids import ClusterId, DirectoryId, Offset
 from moldau.model.settings.resolve import Layer, Settings, Source, find, resolve
 from moldau.model.settings.setting import Scope as SettingScope
 from moldau.model.settings.table import (
+    BROKER_SESSION_TIMEOUT_MS,
     CONNECTIONS_MAX_IDLE_MS,
     LOG_CLEANER_BACKOFF_MS,
     LOG_RETENTION_CHECK_INTERVAL_MS,
@@ -264,9 +265,16 @@ class Node:
 
     def _obstacle(self) -> str | None:
         """What keeps a node from serving that has opened everything."""
-        if self.config.is_broker:
-            return None if self._is_unfenced(self.publisher.view) else "the controller has fenced this broker"
-        return None if self.quorum.quorum.leader is not None else "the quorum has no leader"
+        if not self.config.is_broker:
+            return None if self.quorum.quorum.leader is not None else "the quorum has no leader"
+        view = self.publisher.view
+        if not self._is_unfenced(view):
+            return "the controller has fenced this broker"
+        # A broker that is cut off is fenced as well, and is the last to hear of it.
+        silent_ms = self._world.clock.now_ms() - self.registration.heard_ms
+        if silent_ms > view.broker_settings[BROKER_SESSION_TIMEOUT_MS]:
+            return f"the controller has not answered for {silent_ms} ms"
+        return None
 
     def _is_unfenced(self, view: ClusterView) -> bool:
         broker = view.image.brokers.get(self.config.node_id)
