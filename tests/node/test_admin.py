@@ -205,7 +205,9 @@ def test_errors_are_counted_by_their_names(broker: Broker) -> None:
     broker.create_topic("orders")
     broker.produce(b"no batch", "orders")
     broker.produce(batch([b"a"]), "payments")
-    errors = {name: value for name, value in broker.node.metrics.snapshot().items() if "_errors_" in name}
+    counted = broker.node.metrics.snapshot().items()
+    # A broker that starts may ask a controller that is not active yet.
+    errors = {name: value for name, value in counted if "_errors_" in name and "Produce" in name}
     assert errors == {
         'moldau_errors_total{api="Produce",error="CORRUPT_MESSAGE"}': 1,
         'moldau_errors_total{api="Produce",error="UNKNOWN_TOPIC_OR_PARTITION"}': 1,
