@@ -34,7 +34,7 @@ def test_a_timer_that_is_put_off_is_not_queued_again_until_its_old_turn_comes() 
     timer = Timer("session")
     timers.set(timer, 10)
     for deadline in range(11, 1000):
-        timer.put_off(deadline)
+        timers.set(timer, deadline)
     assert timers.next_ms() == 10
     assert list(drain(timers, 10)) == []
     assert timers.next_ms() == 999

@@ -14,20 +14,21 @@ loaded again, so that a shard never has to undo anything.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from moldau.metadata.image import Delta, Image, Resource, ResourceType
 from moldau.model.decision import Decision
 from moldau.model.draws import Draws
 from moldau.model.errors import KafkaError
-from moldau.model.ids import Offset, ProducerId
+from moldau.model.ids import ProducerId
 from moldau.model.settings.resolve import Layer, Settings, Source, resolve
 from moldau.model.settings.setting import Scope
-from moldau.wire.message import CoordinatorKey, CoordinatorValue, Response
+from moldau.wire.message import CoordinatorKey, CoordinatorValue, Request, Response
+from moldau.wire.messages.internal_logs import CoordinatorLog
 
 T = TypeVar("T")
-R_contra = TypeVar("R_contra", contravariant=True)
 
 NO_PRODUCER: Final = ProducerId(-1)
 
@@ -101,7 +102,8 @@ class Circumstances(NamedTuple):
     # Random values, the same in every run under the same seed.
     draws: Draws
     around: Surroundings
-    # The records of one decision are one batch, which the topic does not take if it is larger than this.
+    # How large a batch the topic takes. A decision is one batch if it fits, and is split between records if
+    # not; so a record that a client can make larger than this must be refused.
     batch_bytes_max: int
 
     @property
@@ -115,11 +117,11 @@ class Circumstances(NamedTuple):
         return self.around.settings
 
 
-class Shard(Protocol[R_contra]):
-    """One partition's share of a coordinator's state; it decides on requests of type `R_contra`."""
+class Shard(Protocol):
+    """One partition's share of a coordinator's state."""
 
     def decide(
-        self, request: R_contra, ticket: Ticket, circumstances: Circumstances
+        self, request: Request, ticket: Ticket, circumstances: Circumstances
     ) -> ShardDecision[Response | None]:
         """Decide on a request; a reply of None comes later, as a `Reply` of another decision.
 
@@ -127,7 +129,7 @@ class Shard(Protocol[R_contra]):
         """
         ...
 
-    def apply(self, record: CoordinatorRecord, *, offset: Offset, producer_id: ProducerId) -> None:
+    def apply(self, record: CoordinatorRecord, producer_id: ProducerId = NO_PRODUCER) -> None:
         """Take a record into the logged state; one with a producer counts when its transaction commits."""
         ...
 
@@ -152,7 +154,7 @@ class Shard(Protocol[R_contra]):
         ...
 
 
-class Draft(Generic[T]):
+class Draft:
     """A decision in the making, for what takes several steps; they see the logged state as it was before."""
 
     __slots__ = ("effects", "records")
@@ -168,3 +170,13 @@ class Draft(Generic[T]):
     def decision(self, reply: T) -> ShardDecision[T]:
         """The decision, with the reply to the request that is being decided."""
         return Decision(reply, tuple(self.records), tuple(self.effects))
+
+
+class ShardKind(NamedTuple):
+    """What the node has to know of a kind of coordinator."""
+
+    # Its topic, and how the records there are framed.
+    log: CoordinatorLog
+    make: Callable[[], Shard]
+    # The version in which a value is written.
+    version_of: Callable[[CoordinatorValue], int]

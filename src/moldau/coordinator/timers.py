@@ -14,7 +14,7 @@ class Timer(Generic[T]):
     """One thing that is to happen; its owner keeps it, and moves its deadline.
 
     A member that sends a heartbeat puts its deadline off, ten thousand members do so all the time, and hardly
-    a deadline ever passes. So putting it off is one assignment; where the timer stands in the queue is looked
+    a deadline ever passes. So putting it off is an assignment; where the timer stands in the queue is looked
     at when its turn there comes.
     """
 
@@ -29,11 +29,6 @@ class Timer(Generic[T]):
     def is_set(self) -> bool:
         """Whether it is to happen at all."""
         return self.deadline_ms != _NEVER
-
-    def put_off(self, deadline_ms: int) -> None:
-        """Let a timer that is set happen later; an earlier deadline needs `Timers.set`."""
-        assert self._queued_ms <= deadline_ms, (self._queued_ms, deadline_ms)
-        self.deadline_ms = deadline_ms
 
     def cancel(self) -> None:
         """Let it not happen."""

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from enum import StrEnum, unique
 from typing import ClassVar
 
 from moldau.coordinator.shard import CoordinatorRecord
+from moldau.model.ids import Uuid
+
+# Given topic, topic id and partition: KafkaError unless an offset may be committed there.
+PartitionCheck = Callable[[str, Uuid, int], None]
 
 
 @unique
@@ -25,6 +30,8 @@ class Group(ABC):
     __slots__ = ("group_id",)
 
     kind: ClassVar[GroupKind]
+    expires: ClassVar[bool] = True
+    """Whether the group goes when it is empty and has no offsets any more."""
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
@@ -47,8 +54,11 @@ class Group(ABC):
     @abstractmethod
     def check_commit(
         self, *, member_id: str, instance_id: str | None, epoch: int, is_transactional: bool, version: int
-    ) -> None:
-        """KafkaError unless this member, in this generation or epoch, may commit offsets now."""
+    ) -> PartitionCheck | None:
+        """KafkaError unless this member, in this generation or epoch, may commit offsets now.
+
+        Gives what has still to be asked for each partition, if anything.
+        """
 
     @abstractmethod
     def heard_of(self, member_id: str, now_ms: int) -> None:

@@ -7,13 +7,12 @@ from typing import Never, Protocol
 
 from moldau.coordinator.shard import Circumstances, Draft, ShardDecision, Ticket
 from moldau.metadata.image import Delta
-from moldau.model.ids import Offset, ProducerId
 from moldau.wire.message import CoordinatorKey, Request, Response
 
 # Each takes what it is registered under; a table of many types cannot say so.
 Decider = Callable[[Never, Ticket, Circumstances], ShardDecision[Response | None]]
-Applier = Callable[[Never, Never, Offset, ProducerId], None]
-Alarm = Callable[[Never, Draft[None], Circumstances], None]
+Applier = Callable[[Never, Never], None]
+Alarm = Callable[[Never, Draft, Circumstances], None]
 
 
 class Part(Protocol):
@@ -26,7 +25,7 @@ class Part(Protocol):
 
     @property
     def appliers(self) -> Mapping[type[CoordinatorKey], Applier]:
-        """Who takes in a record, by the type of its key: `apply(key, value, offset, producer_id)`."""
+        """Who takes in a record, by the type of its key: `apply(key, value)`, the value None if it goes."""
         ...
 
     @property
@@ -34,10 +33,10 @@ class Part(Protocol):
         """What to do when a deadline passes, by the type of what the timer says: `(what, draft, ...)`."""
         ...
 
-    def loaded(self, draft: Draft[None], circumstances: Circumstances) -> None:
+    def loaded(self, draft: Draft, circumstances: Circumstances) -> None:
         """Begin the sessions of whoever is in the log."""
         ...
 
-    def metadata_changed(self, delta: Delta, draft: Draft[None], circumstances: Circumstances) -> None:
+    def metadata_changed(self, delta: Delta, draft: Draft, circumstances: Circumstances) -> None:
         """See what a change of the cluster means for the groups."""
         ...

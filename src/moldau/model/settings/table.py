@@ -288,6 +288,35 @@ PRODUCER_ID_EXPIRATION_MS: Final = broker(
     update=_CLUSTER_WIDE,
 )
 
+GROUP_MIN_SESSION_TIMEOUT_MS: Final = broker(
+    "group.min.session.timeout.ms", INT32, 6 * SECOND_MS, None,
+    "The shortest session timeout that a member of a classic group may ask for.",
+)
+GROUP_MAX_SESSION_TIMEOUT_MS: Final = broker(
+    "group.max.session.timeout.ms", INT32, 30 * MINUTE_MS, None,
+    "The longest session timeout that a member of a classic group may ask for.",
+)
+GROUP_INITIAL_REBALANCE_DELAY_MS: Final = broker(
+    "group.initial.rebalance.delay.ms", INT32, 3 * SECOND_MS, None,
+    "How long a classic group that was empty waits for more members after each that joins.",
+)
+GROUP_MAX_SIZE: Final = broker(
+    "group.max.size", INT32, INT32_MAX, at_least(1),
+    "How many members a classic group may have.",
+)
+OFFSET_METADATA_MAX_BYTES: Final = broker(
+    "offset.metadata.max.bytes", INT32, 4 * KIB, None,
+    "The longest note that may be committed with an offset.",
+)
+OFFSETS_RETENTION_MINUTES: Final = broker(
+    "offsets.retention.minutes", INT32, 7 * 24 * 60, at_least(1),
+    "How long offsets are kept once a group is empty, or if nobody is subscribed, since their commit.",
+)
+OFFSETS_RETENTION_CHECK_INTERVAL_MS: Final = broker(
+    "offsets.retention.check.interval.ms", INT64, 10 * MINUTE_MS, at_least(1),
+    "How often a coordinator looks for offsets that are too old.",
+)
+
 # What a topic falls back to where it sets nothing itself.
 
 _TOPIC_DEFAULTS: Final[tuple[Setting[Value], ...]] = (
