@@ -24,14 +24,14 @@ _SOURCES = Path(__file__).parent
 _JVM_FLAGS = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dfile.encoding=UTF-8")
 
 
-def node_command(name: str, *, node_version_min: tuple[int, ...]) -> list[str]:
-    """The command that runs `driver.mjs` of a folder, after installing what its lock file names."""
+def node_command(name: str, *, node_version_min: tuple[int, ...], program: str = "driver.mjs") -> list[str]:
+    """The command that runs a program of a folder, after installing what the folder's lock file names."""
     node = find_tool("node", version_min=node_version_min)
     npm = find_tool("npm")
-    program = _built(
+    built = _built(
         name, lambda folder: download([npm, "ci", "--no-audit", "--no-fund"], folder), made_with="npm"
     )
-    return [node, str(program / "driver.mjs")]
+    return [node, str(built / program)]
 
 
 def go_command(name: str) -> list[str]:
