@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.metadata.draws import Draws
 from moldau.metadata.image import Broker, NodeIds
 from moldau.metadata.placement import place
+from moldau.model.draws import Draws
 from moldau.model.errors import ErrorCode, KafkaError
 from moldau.model.ids import ZERO_UUID, BrokerEpoch, NodeId
 

@@ -15,6 +15,7 @@ from moldau.node.config import NodeConfig
 from moldau.node.node import Node
 from moldau.node.storage import format_directory, standalone_voters
 from moldau.sim.cluster import EPOCH_MS, Cluster
+from moldau.sim.disk import SimDisk
 from moldau.wire import framing
 from moldau.wire.message import Request, Response
 from moldau.wire.messages import spoken_versions
@@ -128,6 +129,11 @@ class Broker:
             levels={},
             timestamp=NOW_MS,
         )
+
+    @property
+    def disk(self) -> SimDisk:
+        """The broker's disk, to damage it."""
+        return self._machine.disk
 
     @property
     def config(self) -> NodeConfig:
@@ -483,6 +489,11 @@ class Wire:
         """Send a request and wait for its response."""
         self.send(request, version)
         return self.receive()
+
+    def close(self) -> None:
+        """Close the connection, as a client that crashes does."""
+        assert self._connection is not None
+        self._connection.abort()
 
     def until_closed(self, *, timeout_ms: int = 60_000) -> None:
         """Wait until the broker closes the connection."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from moldau.metadata.draws import Draws
 from moldau.metadata.image import Broker, NodeIds
+from moldau.model.draws import Draws
 from moldau.model.errors import ErrorCode, KafkaError
 from moldau.model.ids import NodeId
 

@@ -281,6 +281,8 @@ class ClientConnection:
         call.place = self._replies.expect()
         answer = dispatch.begin(self._server.parts, api, call)
         if answer is None:
+            if not api.overlaps and call.place.chunks is None:
+                self._holding = Holding(call)
             return
         if isinstance(answer, Response):
             self.answered(call, answer)
@@ -373,7 +375,11 @@ class ClientConnection:
         )
         for error in dispatch.errors_of(response) if response is not None else ():
             metrics.failed(error)
-        if not self._is_taking:
+        if self._holding is not None and self._holding.call is call:
+            self._holding = None
+            if not self._is_taking:
+                self._take_queued()
+        elif not self._is_taking:
             self._send()
             self._update_reading()
 
@@ -506,9 +512,11 @@ class ClientConnection:
 class Holding:
     """A request that is answered later, and holds the line until then."""
 
-    __slots__ = ("task",)
+    __slots__ = ("call", "task")
 
-    def __init__(self) -> None:
+    def __init__(self, call: Call | None = None) -> None:
+        self.call = call
+        """Whose answer ends it, unless the end of a task does."""
         self.task: object = None
 
     def cancel(self) -> None:

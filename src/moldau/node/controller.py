@@ -8,9 +8,9 @@ from typing import Final
 
 from moldau.metadata.controller.decisions import Circumstances, ControllerDecision
 from moldau.metadata.controller.state import Controller
-from moldau.metadata.draws import SEED_BYTES
 from moldau.metadata.frames import encode_frame
 from moldau.model.decision import Decision
+from moldau.model.draws import SEED_BYTES
 from moldau.model.errors import ErrorCode, KafkaError
 from moldau.model.ids import ClusterId, NodeId, Offset
 from moldau.node.logs import get_logger

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Final
 
+from moldau.coordinator.group.shard import GROUP_COORDINATOR
 from moldau.log import checkpoints
 from moldau.metadata.image import Delta, Image
 from moldau.metadata.view import ClusterView
@@ -29,6 +30,7 @@ from moldau.node.config import CannotListen, ListenerConfig, NodeConfig
 from moldau.node.connections import Limits, Server
 from moldau.node.controller import ActiveController
 from moldau.node.controller_channel import ControllerChannel
+from moldau.node.coordinators import Coordinators
 from moldau.node.fetch_sessions import FetchSessions
 from moldau.node.health import Health
 from moldau.node.housekeeping import Housekeeping, Intervals
@@ -134,6 +136,7 @@ class Node:
             config.node_id,
             flush_seconds=self.metrics.histogram("moldau_flush_seconds", "How long a flush took."),
         )
+        self.groups = Coordinators(world, GROUP_COORDINATOR, self.partitions)
         self.quotas = Quotas(
             window_count=number("quota.window.num"), window_ms=number("quota.window.size.seconds") * 1000
         )
@@ -171,6 +174,7 @@ class Node:
             controller=self.controller,
             publisher=self.publisher,
             partitions=self.partitions,
+            groups=self.groups,
             channel=self.channel,
             sessions=FetchSessions(
                 number("max.incremental.fetch.session.cache.slots"),
@@ -218,6 +222,9 @@ class Node:
             scope.start(housekeeping.run_retention(), name="retention")
             scope.start(housekeeping.run_compaction(), name="compaction")
             scope.start(housekeeping.run_loop_lag(LoopLag(self.metrics)), name="loop lag")
+            scope.start(self.groups.run_loads(), name="groups' loads")
+            scope.start(self.groups.run_appends(), name="groups' appends")
+            scope.start(self.groups.run_deadlines(), name="groups' deadlines")
             scope.start(self.registration.run(), name="registration")
             await self.publisher.until(self._is_unfenced)
             self.partitions.set_strays_aside(self.publisher.view)
@@ -281,6 +288,7 @@ class Node:
         changes = delta.local_changes(self.config.node_id)
         await self.partitions.forget(changes.closed)
         await self.partitions.follow(view, (*changes.led, *changes.followed, *changes.updated))
+        self.groups.follow(view, delta, changes)
         for resource in delta.configs:
             for topic in view.topics_configured_by(resource):
                 self.partitions.configure(view, topic)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Final
 
 from moldau.log import checkpoints
@@ -21,6 +22,7 @@ from moldau.model.ids import (
     uuid_from_random,
     uuid_to_text,
 )
+from moldau.model.settings.table import Durability
 from moldau.node.logs import get_logger
 from moldau.node.metrics import Histogram
 from moldau.node.waiting import Waiting
@@ -223,7 +225,9 @@ class Partitions:
         texts = view.image.texts(topic_resource(topic.name))
         settings = view.topic_settings(texts) if texts else view.topic_defaults
         isr_size_min = view.isr_size_min(topic, topic.partitions[index])
-        return PartitionConfig.of(settings, view.broker_settings, isr_size_min=isr_size_min)
+        config = PartitionConfig.of(settings, view.broker_settings, isr_size_min=isr_size_min)
+        # Whoever commits an offset is told that it stays committed, whatever the topic's settings say.
+        return replace(config, durability=Durability.FLUSHED) if topic.is_internal else config
 
     def configure(self, view: ClusterView, topic: Topic) -> None:
         """Take over changed settings of a topic."""

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Never, TypeVar
 
-from moldau.metadata.draws import Draws
 from moldau.metadata.image import Broker, Image
 from moldau.model.decision import Decision
+from moldau.model.draws import Draws
 from moldau.model.errors import ErrorCode, KafkaError
 from moldau.model.ids import BrokerEpoch, NodeId, Offset
 from moldau.wire.message import MetadataRecord

@@ -14,7 +14,6 @@ from moldau.metadata.controller.decisions import (
     decided,
     repeated,
 )
-from moldau.metadata.draws import Draws
 from moldau.metadata.image import Image, NodeIds, Partition, ResourceType, Topic
 from moldau.metadata.placement import place
 from moldau.metadata.view import (
@@ -23,6 +22,7 @@ from moldau.metadata.view import (
     NUM_PARTITIONS,
     ClusterView,
 )
+from moldau.model.draws import Draws
 from moldau.model.errors import ErrorCode, KafkaError
 from moldau.model.ids import (
     ZERO_UUID,

@@ -9,6 +9,7 @@ from moldau.model.settings.setting import Setting, Synonym, UpdateMode, broker, 
 from moldau.model.settings.types import (
     BOOLEAN,
     FLOAT64,
+    INT16,
     INT32,
     INT32_MAX,
     INT64,
@@ -286,6 +287,59 @@ PRODUCER_ID_EXPIRATION_MS: Final = broker(
     "producer.id.expiration.ms", INT32, DAY_MS, at_least(1),
     "Forget a producer that has written nothing for so long.",
     update=_CLUSTER_WIDE,
+)
+
+GROUP_MIN_SESSION_TIMEOUT_MS: Final = broker(
+    "group.min.session.timeout.ms", INT32, 6 * SECOND_MS, None,
+    "The shortest session timeout that a member of a classic group may ask for.",
+)
+GROUP_MAX_SESSION_TIMEOUT_MS: Final = broker(
+    "group.max.session.timeout.ms", INT32, 30 * MINUTE_MS, None,
+    "The longest session timeout that a member of a classic group may ask for.",
+)
+GROUP_INITIAL_REBALANCE_DELAY_MS: Final = broker(
+    "group.initial.rebalance.delay.ms", INT32, 3 * SECOND_MS, None,
+    "How long a classic group that was empty waits for more members after each that joins.",
+)
+GROUP_MAX_SIZE: Final = broker(
+    "group.max.size", INT32, INT32_MAX, at_least(1),
+    "How many members a classic group may have.",
+)
+OFFSET_METADATA_MAX_BYTES: Final = broker(
+    "offset.metadata.max.bytes", INT32, 4 * KIB, None,
+    "The longest note that may be committed with an offset.",
+)
+OFFSETS_COMMIT_TIMEOUT_MS: Final = broker(
+    "offsets.commit.timeout.ms", INT32, 5 * SECOND_MS, at_least(1),
+    "How long a coordinator waits for its records to be committed before it says that they were not.",
+)
+OFFSETS_LOAD_BUFFER_SIZE: Final = broker(
+    "offsets.load.buffer.size", INT32, 5 * MIB, at_least(1),
+    "How much of its log a coordinator reads at a time when it loads it.",
+)
+OFFSETS_RETENTION_MINUTES: Final = broker(
+    "offsets.retention.minutes", INT32, 7 * 24 * 60, at_least(1),
+    "How long offsets are kept once a group is empty, or if nobody is subscribed, since their commit.",
+)
+OFFSETS_RETENTION_CHECK_INTERVAL_MS: Final = broker(
+    "offsets.retention.check.interval.ms", INT64, 10 * MINUTE_MS, at_least(1),
+    "How often a coordinator looks for offsets that are too old.",
+)
+OFFSETS_TOPIC_NUM_PARTITIONS: Final = broker(
+    "offsets.topic.num.partitions", INT32, 50, at_least(1),
+    "How many partitions __consumer_offsets is created with.",
+)
+OFFSETS_TOPIC_REPLICATION_FACTOR: Final = broker(
+    "offsets.topic.replication.factor", INT16, 3, at_least(1),
+    "How many replicas __consumer_offsets is created with; unless it is set, no more than there are brokers.",
+)
+OFFSETS_TOPIC_SEGMENT_BYTES: Final = broker(
+    "offsets.topic.segment.bytes", INT32, 100 * MIB, at_least(1),
+    "The size of the segments of __consumer_offsets, small so that it is compacted and loaded quickly.",
+)
+OFFSETS_TOPIC_COMPRESSION_CODEC: Final = broker(
+    "offsets.topic.compression.codec", INT32, 0, None,
+    "The codec in which a coordinator writes its records, by its number in batches; 0 is none.",
 )
 
 # What a topic falls back to where it sets nothing itself.

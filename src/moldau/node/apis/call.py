@@ -11,6 +11,7 @@ from moldau.model.ids import ClusterId, NodeId
 from moldau.node.config import ListenerConfig, NodeConfig
 from moldau.node.controller import ActiveController
 from moldau.node.controller_channel import ControllerChannel
+from moldau.node.coordinators import Coordinators
 from moldau.node.fetch_sessions import FetchSessions
 from moldau.node.metadata import Publisher
 from moldau.node.metrics import Metrics
@@ -37,6 +38,7 @@ class Parts:
     controller: ActiveController | None
     publisher: Publisher
     partitions: Partitions
+    groups: Coordinators
     channel: ControllerChannel
     sessions: FetchSessions
     producer_ids: ProducerIds

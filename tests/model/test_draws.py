@@ -2,7 +2,7 @@ from collections import Counter
 
 import pytest
 
-from moldau.metadata.draws import Draws
+from moldau.model.draws import Draws
 
 SEED = bytes(range(16))
 
