@@ -42,6 +42,22 @@ class CommittedOffset:
     metadata: str = ""
 
 
+# Offsets as applications give them, with or without what belongs to them.
+Offsets = (
+    Mapping[tuple[str, int], int | CommittedOffset]
+    | Mapping[TopicPartition, int | CommittedOffset]
+    | Mapping[TopicPartition, int]
+)
+
+
+def committed_offsets(offsets: Offsets) -> dict[TopicPartition, CommittedOffset]:
+    """The same, typed."""
+    return {
+        place_of(place): offset if isinstance(offset, CommittedOffset) else CommittedOffset(offset)
+        for place, offset in offsets.items()
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class Committer:
     """Who commits: a member of the group, or by default somebody who administers an empty one."""

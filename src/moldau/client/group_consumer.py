@@ -6,14 +6,21 @@ with what the last one gave it: what it has read is committed, it is told, and o
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from inspect import isawaitable
 from types import TracebackType
 
 from moldau.client.classic_member import ClassicMember, matching_topics
 from moldau.client.cluster import Cluster
-from moldau.client.committed import CommittedOffset, Committer, commit_offsets, fetch_offsets
+from moldau.client.committed import (
+    CommittedOffset,
+    Committer,
+    Offsets,
+    commit_offsets,
+    committed_offsets,
+    fetch_offsets,
+)
 from moldau.client.consumer import Consumer, _Assigned
 from moldau.client.consumer_member import ConsumerMember
 from moldau.client.coordinator import GroupCoordinator
@@ -29,7 +36,6 @@ from moldau.world.ports import ConnectionLost, Scope
 
 # Told of partitions that come or go; it may be awaited for.
 Callback = Callable[[tuple[TopicPartition, ...]], Awaitable[None] | None]
-Offsets = Mapping[tuple[str, int], int | CommittedOffset]
 
 # What a broker answers that knows KIP-848 only by name, or has a classic group it must not convert.
 _NO_CONSUMER_PROTOCOL = (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.GROUP_ID_NOT_FOUND)
@@ -110,7 +116,7 @@ class GroupConsumer(Consumer):
 
     async def commit(self, offsets: Offsets | None = None) -> None:
         """Commit these offsets, or what polls have given out; returns when the coordinator has them."""
-        await self._commit(self._positions() if offsets is None else _committed(offsets))
+        await self._commit(self._positions() if offsets is None else committed_offsets(offsets))
 
     async def _commit(self, chosen: dict[TopicPartition, CommittedOffset]) -> None:
         if not chosen:
@@ -139,7 +145,7 @@ class GroupConsumer(Consumer):
         self, offsets: Offsets | None = None, on_done: Callable[[Exception | None], None] | None = None
     ) -> None:
         """The same without waiting; `on_done` hears how it went."""
-        chosen = self._positions() if offsets is None else _committed(offsets)
+        chosen = self._positions() if offsets is None else committed_offsets(offsets)
 
         async def commit() -> None:
             failure: Exception | None = None
@@ -379,13 +385,6 @@ class GroupConsumer(Consumer):
 
 def _error_of(response: Response) -> ErrorCode:
     return code_of(getattr(response, "error_code"))  # noqa: B009  # all replies to members have one
-
-
-def _committed(offsets: Offsets) -> dict[TopicPartition, CommittedOffset]:
-    return {
-        place_of(place): offset if isinstance(offset, CommittedOffset) else CommittedOffset(offset)
-        for place, offset in offsets.items()
-    }
 
 
 async def _tell(callback: Callback | None, places: tuple[TopicPartition, ...]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,7 +10,9 @@ from moldau.client.cluster import Cluster, CoordinatorKind
 from moldau.client.committed import (
     CommittedOffset,
     Committer,
+    Offsets,
     commit_offsets,
+    committed_offsets,
     delete_offsets,
     fetch_offsets,
 )
@@ -149,15 +151,10 @@ class GroupAdmin:
         )
         return dict(sorted(found.items()))
 
-    async def alter_group_offsets(
-        self, group_id: str, offsets: Mapping[tuple[str, int], int | CommittedOffset]
-    ) -> None:
+    async def alter_group_offsets(self, group_id: str, offsets: Offsets) -> None:
         """Let a group without members go on elsewhere; UNKNOWN_MEMBER_ID while it has some."""
         coordinator = GroupCoordinator(self._cluster, group_id)
-        chosen = {
-            place_of(place): offset if isinstance(offset, CommittedOffset) else CommittedOffset(offset)
-            for place, offset in offsets.items()
-        }
+        chosen = committed_offsets(offsets)
         await coordinator.retrying(lambda: commit_offsets(coordinator, Committer(), chosen))
 
     async def delete_group_offsets(
