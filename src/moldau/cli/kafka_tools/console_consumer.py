@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from moldau.cli._connect import parse_pairs, run
+from moldau.cli._groups import read_as_member
 from moldau.cli._output import note
 from moldau.cli._positions import Beginning, End, offsets_at, spans
 from moldau.cli._reading import read
@@ -33,7 +34,7 @@ _ISOLATION: Final = ("read_uncommitted", "read_committed")
 @click.option("--max-messages", type=click.IntRange(min=0), help="Stop after so many records.")
 @click.option("--timeout-ms", type=click.IntRange(min=1), help="Stop if none comes for so long.")
 @click.option("--isolation-level", type=click.Choice(_ISOLATION), default=_ISOLATION[0], show_default=True)
-@click.option("--group", metavar="ID", help="Taken, but offsets are not committed.")
+@click.option("--group", metavar="ID", help="Join this group, and commit what was printed.")
 @click.option(
     "--key-deserializer", metavar="CLASS", help="Taken without effect: bytes are printed as they are."
 )
@@ -84,12 +85,34 @@ def command(
         raise click.UsageError("The topic is required when partition is specified.")
     if from_beginning and offset is not None:
         raise click.UsageError("Options from-beginning and offset cannot be specified together.")
-    if group is not None:
-        note("WARN offsets of the group are neither read nor committed.")
+    if group is not None and partition is not None:
+        raise click.UsageError("Options group and partition cannot be specified together.")
     start = parse_offset(offset or ("earliest" if from_beginning else "latest"))
     target = target_of(bootstrap, config_file, properties)
     options = parse_pairs(formatter_properties)
     count = 0
+
+    async def consume_as_member(client: Client) -> None:
+        nonlocal count
+        assert group is not None
+        if topic is not None:
+            await client.cluster.topic(topic, may_create=True)
+        formatter = formatter_of(options)
+        async for place, records in read_as_member(
+            client,
+            group,
+            [] if topic is None else [topic],
+            pattern=include,
+            is_endless=True,
+            count=max_messages,
+            idle_ms=timeout_ms,
+            stall_ms=int(target.timeout_s * 1000),
+            isolation_level=isolation_level,
+            auto_offset_reset="earliest" if from_beginning else "latest",
+        ):
+            count += len(records)
+            sys.stdout.buffer.write(b"".join([formatter(place, record) for record in records]))
+            sys.stdout.buffer.flush()
 
     async def consume(client: Client) -> None:
         nonlocal count
@@ -124,7 +147,7 @@ def command(
             sys.stdout.buffer.flush()
 
     try:
-        run(target, consume)
+        run(target, consume if group is None else consume_as_member)
     finally:
         note(f"Processed a total of {count} messages")
 
