@@ -174,14 +174,16 @@ def with_clients(*clients: str) -> None:
             pytest.skip(f"{client}: {missing}")
 
 
-def everybody_leaves_and_a_newcomer_goes_on(group: Group, members: Sequence[Member], newcomer: str) -> None:
+def everybody_leaves_and_a_newcomer_goes_on(
+    group: Group, members: Sequence[Member], newcomer: str, protocol: Protocol = "classic"
+) -> None:
     """After all is read and committed, the next member reads what comes then, and nothing else."""
     written = group.load.stop()
     group.until_all_read(written)
     for member in members:
         member.leave()
     check_history(group.members)
-    last = group.join(newcomer)
+    last = group.join(newcomer, protocol)
     group.until_shared(last)
     reference = make_driver(REFERENCE, group.broker.address)
     added = {
@@ -228,4 +230,60 @@ def test_clients_of_all_languages_share_a_classic_group_and_survive_each_other(b
         group.until_shared(*remaining)
         group.until_more_is_read(*remaining)
         everybody_leaves_and_a_newcomer_goes_on(group, remaining, "librdkafka")
+        check_nothing_owned_twice(group.members)
+
+
+def test_clients_share_a_group_that_the_coordinator_assigns(broker: RoughBroker) -> None:
+    with_clients("librdkafka", "Java client")
+    with group_under_load(broker) as group:
+        java, other_java = (group.join("Java client", "consumer") for _ in range(2))
+        librdkafka, other_librdkafka = (group.join("librdkafka", "consumer") for _ in range(2))
+        group.until_shared(java, other_java, librdkafka, other_librdkafka)
+        group.until_more_is_read(*group.members)
+
+        other_java.kill()
+        group.until_shared(java, librdkafka, other_librdkafka)
+
+        java.pause()
+        other_librdkafka.pause()
+        group.until_shared(librdkafka)
+        java.resume()
+        other_librdkafka.resume()
+        group.until_shared(java, librdkafka, other_librdkafka)
+
+        librdkafka.leave()
+        group.until_shared(java, other_librdkafka)
+
+        broker.kill()
+        broker.start()
+        librdkafka = group.join("librdkafka", "consumer")
+        remaining = [java, librdkafka, other_librdkafka]
+        group.until_shared(*remaining)
+        group.until_more_is_read(*remaining)
+        everybody_leaves_and_a_newcomer_goes_on(group, remaining, "Java client", "consumer")
+        check_nothing_owned_twice(group.members)
+
+
+def test_a_group_moves_to_the_new_protocol_and_back_while_it_reads(broker: RoughBroker) -> None:
+    with_clients("librdkafka", "Java client")
+    with group_under_load(broker) as group:
+        classic = [group.join("librdkafka"), group.join("Java client")]
+        group.until_shared(*classic)
+        group.until_more_is_read(*classic)
+
+        new = [group.join("librdkafka", "consumer"), group.join("Java client", "consumer")]
+        group.until_shared(*classic, *new)
+        group.until_more_is_read(*classic, *new)
+        for member in classic:
+            member.leave()
+        group.until_shared(*new)
+        group.until_more_is_read(*new)
+
+        classic = [group.join("librdkafka"), group.join("Java client")]
+        group.until_shared(*classic, *new)
+        for member in new:
+            member.leave()
+        group.until_shared(*classic)
+        group.until_more_is_read(*classic)
+        everybody_leaves_and_a_newcomer_goes_on(group, classic, "librdkafka")
         check_nothing_owned_twice(group.members)
