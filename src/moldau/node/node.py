@@ -290,6 +290,7 @@ class Node:
         self.machine.epoch_before = self.quorum.view.epoch_before
         if self.controller is not None:
             self.controller.wake()
+        self.channel.wake()
 
     async def follow(self, view: ClusterView, delta: Delta) -> None:
         """Take over what the metadata says of this node."""
