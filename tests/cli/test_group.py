@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from cli.conftest import Cli, JsonOf
-from clients.broker_process import BrokerProcess
+from click.testing import CliRunner, Result
+from clients.broker_process import PRODUCTS, BrokerProcess
 
+from moldau.cli import main
 from moldau.cli._groups import complete_group
-from moldau.cli.group import command
+from moldau.cli.group import command, obstacles
 from moldau.client import connect_sync
 from moldau.client.blocking import BlockingGroupConsumer
+from moldau.client.groups import GroupView, MemberView
+from moldau.client.metadata import Broker
+from moldau.client.offsets import place_of
+from moldau.testing.ports import ReservedPort
+from moldau.world.ports import Address
 
 
 @pytest.fixture
@@ -127,6 +136,56 @@ def test_words_that_make_no_sense_together_are_refused(cli: Cli, topic: str, gro
         assert "the group decides what is read" in refused.stderr
     cli("group", "seek", group, "--to", "end", exit_code=3)
     cli("group", "seek", group, "--to", "end", "--topic", "absent", exit_code=3)
+
+
+def test_explain_says_who_came_and_went(tmp_path: Path) -> None:
+    port = ReservedPort()
+    process = BrokerProcess(PRODUCTS["moldau"], tmp_path, {"moldau.admin.listener": port.address})
+    try:
+
+        def cli(*words: str) -> Result:
+            environment = {"MOLDAU_BOOTSTRAP_SERVER": process.address}
+            return CliRunner(env=environment).invoke(main, list(words))
+
+        assert cli("topic", "create", "orders", "-p", "2").exit_code == 0
+        with member(process, "the group/of us", "orders"):
+            pass
+        explain = ["group", "explain", "the group/of us"]
+        assert "--admin HOST:PORT" in cli(*explain).stderr
+        explain += ["--admin", port.address]
+        told = json.loads(cli(*explain, "-o", "json").stdout)
+        causes = [cause for each in told["rebalances"] for cause in each["causes"]]
+        assert [(cause["what"], cause["who"]) for cause in causes] == [
+            ("joined", "reader at /127.0.0.1"),
+            ("left", "reader at /127.0.0.1"),
+        ]
+        assert (told["state"], told["waits_for"]) == ("Empty", [])
+        shown = cli(*explain).stdout
+        assert re.search(r"\d+-\d+-\d+T\d+:\d+:[\d.]+ +\d+ +reader at /127.0.0.1 +joined\n", shown), shown
+        elsewhere = cli("group", "explain", "the group/of us", "--admin", "127.0.0.1:1")
+        assert elsewhere.exit_code == 5
+    finally:
+        process.stop()
+        port.close()
+
+
+def test_explain_tells_what_a_group_waits_for() -> None:
+    def view(state: str, *members: MemberView) -> GroupView:
+        return GroupView(
+            "g", "Consumer", "consumer", state, "uniform", Broker(1, Address("h", 1)), members, 2, 2
+        )
+
+    zero, one = place_of(("orders", 0)), place_of(("orders", 1))
+    slow = MemberView("m1", None, "slow", "/10.0.0.1", (zero, one), (zero,), 1, True)
+    new = MemberView("m2", "till-1", "new", "/10.0.0.2", (), (one,), 2, True)
+    assert obstacles(view("Reconciling", slow, new)) == [
+        "slow at 10.0.0.1 has still to give up orders-1.",
+        "till-1 waits for orders-1.",
+    ]
+    assert obstacles(view("Stable", MemberView("m", None, "c", "/h", (zero,), (zero,), 2, True))) == []
+    assert obstacles(view("PreparingRebalance")) == [
+        "Waits for members to join, or for the leader's assignment."
+    ]
 
 
 def test_the_shell_completes_groups(cli: Cli, broker: BrokerProcess, topic: str, group: str) -> None:

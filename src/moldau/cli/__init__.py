@@ -19,7 +19,7 @@ COMMANDS = {
     "topic": "Create, look at, change, fill and read topics.",
     "produce": "Write records to a topic.",
     "consume": "Read records of a topic.",
-    "group": "Look at groups and their lag, move and delete them.",
+    "group": "Look at groups and their lag, move them, delete them, and see why they rebalanced.",
     "cluster": "Look at the cluster: brokers, health, quorum, features, disks.",
     "config": "Look at and change the settings of topics and brokers.",
     "sim": "Run clusters in the simulator under seeds, or replay one seed.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import ipaddress
 import os
 import signal
 import time
@@ -14,13 +15,14 @@ from typing import TYPE_CHECKING, Final
 import click
 
 import moldau
+from moldau.cli._loading import loading
 from moldau.model.ids import ClusterId
 from moldau.model.settings.setting import InvalidSetting
-from moldau.node.config import CannotListen, NodeConfig
+from moldau.node.config import CannotListen, ListenerConfig, NodeConfig
 from moldau.node.logs import get_logger
 from moldau.node.metrics import Metrics
 from moldau.node.storage import UnusableDirectory
-from moldau.world.ports import DiskFailed, InvalidTls
+from moldau.world.ports import ClientAuth, DiskFailed, InvalidTls
 from moldau.world.real import process, real_world, run
 
 if TYPE_CHECKING:
@@ -45,14 +47,14 @@ def run_node(
     config: NodeConfig, *, on_ready: Callable[[Node], None], cluster_id: ClusterId | None = None
 ) -> None:
     """Run a node until it is told to stop; what its surroundings can cause ends the command with one line."""
-    from moldau.node.node import Node
-    from moldau.node.registration import RegistrationRefused
-
-    with complaints():
+    with loading():
+        from moldau.node.node import Node
+        from moldau.node.registration import RegistrationRefused
+    with complaints(config.log_directory):
         node = Node(
             real_world(config.log_directory, client_tls=_peer_context(config)),
             config,
-            metrics=_metrics_of_process(),
+            metrics=metrics_of_process(),
             cluster_id=cluster_id,
         )
         node.on_ready = lambda: on_ready(node)
@@ -63,17 +65,58 @@ def run_node(
 
 
 @contextmanager
-def complaints() -> Iterator[None]:
-    """A block whose complaints end the command with one line; a mistake of ours stays a traceback."""
+def complaints(directory: str) -> Iterator[None]:
+    """A block whose complaints end the command with one line; a mistake of ours stays a traceback.
+
+    The directory is named where only its disk can be meant.
+    """
     try:
         yield
     except InvalidSetting as error:
         raise click.ClickException(error.message) from error
-    except (CannotListen, DiskFailed, InvalidTls, UnusableDirectory) as error:
+    except (CannotListen, InvalidTls, UnusableDirectory) as error:
         raise click.ClickException(str(error)) from error
+    except DiskFailed as error:
+        raise click.ClickException(f"{directory}: {error}.") from error
     except OSError as error:
-        where = "The disk" if error.filename is None else error.filename
+        where = directory if error.filename is None else error.filename
         raise click.ClickException(f"{where}: {error.strerror or error}.") from error
+
+
+def refuse_open_listeners(config: NodeConfig) -> None:
+    """Nobody is let in from other machines without TLS and a certificate, unless that was asked for."""
+    for listener in config.listeners:
+        if not is_loopback(listener.bind.host) and not is_closed(listener):
+            raise click.ClickException(
+                f"Listener {listener.name} at {listener.bind} can be reached from other machines: give it TLS"
+                " with ssl.client.auth=required, let it listen at localhost, or start with --insecure."
+            )
+    if config.admin is not None and not is_loopback(config.admin.host):
+        raise click.ClickException(
+            f"The admin port at {config.admin} can be reached from other machines: let moldau.admin.listener"
+            " be at localhost, or start with --insecure."
+        )
+
+
+def is_closed(listener: ListenerConfig) -> bool:
+    """Whether a listener knows who connects, and nobody else can listen in."""
+    return listener.tls is not None and listener.tls.client_auth is ClientAuth.REQUIRED
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach what listens there."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def tell_that_it_serves(node: Node) -> None:
+    """One line for whoever waits for it, and one for whoever looks after the node."""
+    addresses = ", ".join(f"{listener.name}://{listener.bind}" for listener in node.config.listeners)
+    click.echo(f"moldau is ready: listening at {addresses}")
+    if node.admin_address is not None:
+        click.echo(f"admin port at http://{node.admin_address}")
 
 
 async def serve(node: Node, stop_signals: Sequence[signal.Signals]) -> None:
@@ -123,7 +166,7 @@ def _peer_context(config: NodeConfig) -> ssl.SSLContext | None:
     return peer_context(config.peer_tls)
 
 
-def _metrics_of_process() -> Metrics:
+def metrics_of_process() -> Metrics:
     """What is measured of any process, under the names that Prometheus' own clients use."""
     metrics = Metrics()
     began_seconds = time.time()

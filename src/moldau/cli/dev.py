@@ -13,18 +13,11 @@ import click
 
 import moldau
 from moldau.cli._config import override_option, parse_overrides
+from moldau.cli._loading import loading
 from moldau.cli._output import note, styled
-from moldau.cli._serving import complaints, refuse_without_assertions, run_node
-from moldau.cli.start import refuse_open_listeners, tell_that_it_serves
-from moldau.cli.storage import format_if_new, is_formatted
-from moldau.node.config import NodeConfig
-from moldau.node.logs import configure, get_logger
-from moldau.node.storage import UnusableDirectory
 
 if TYPE_CHECKING:
     from moldau.node.node import Node
-
-log = get_logger(__name__)
 
 HOST: Final = "127.0.0.1"
 PORT: Final = 9092
@@ -81,6 +74,12 @@ def command(directory: str, port: int | None, overrides: tuple[str, ...], is_ver
       moldau dev
       moldau dev --dir elsewhere --port 0 --override num.partitions=3
     """
+    with loading():
+        from moldau.cli._serving import complaints, refuse_open_listeners, refuse_without_assertions, run_node
+        from moldau.cli.storage import format_if_new, is_formatted
+        from moldau.node.config import NodeConfig
+        from moldau.node.logs import configure, get_logger
+        from moldau.node.storage import UnusableDirectory
     refuse_without_assertions()
     client_port = free_port(port, PORT)
     # Whoever runs several names their ports, and none of them needs the usual one for itself.
@@ -89,12 +88,12 @@ def command(directory: str, port: int | None, overrides: tuple[str, ...], is_ver
         note(f"Port {PORT} is taken, so this is port {client_port}.")
     given = parse_overrides(overrides)
     configure(sys.stderr, level=logging.INFO if is_verbose else logging.WARNING)
-    with complaints():
+    with complaints(directory):
         config = NodeConfig.of(settings(directory, port=client_port, controller_port=controller_port) | given)
         refuse_open_listeners(config)
         for warning in config.warnings:
             if warning.startswith(tuple(given)):
-                log.warning(warning)
+                get_logger(__name__).warning(warning)
         if not is_formatted(directory) and has_other_files(directory):
             raise UnusableDirectory(f"The directory {directory} has other files in it: --dir names another.")
         format_if_new(config, None)
@@ -121,7 +120,9 @@ def free_port(wanted: int | None, usual: int) -> int:
                 return found
         except OSError as error:
             if port == wanted:
-                raise click.ClickException(f"Port {port} cannot be had: {error.strerror}.") from error
+                raise click.ClickException(
+                    f"Port {port} cannot be had: {os.strerror(error.errno or 0)}."
+                ) from error
     raise AssertionError("some port is always free")
 
 
@@ -136,6 +137,8 @@ def has_other_files(directory: str) -> bool:
 
 def welcome(node: Node) -> None:
     """Where it is, and something to copy for each way to speak to it."""
+    from moldau.cli._serving import tell_that_it_serves
+
     tell_that_it_serves(node)
     (listener,) = node.config.broker_listeners
     click.echo(welcome_text(str(listener.bind), node.config.log_directory))

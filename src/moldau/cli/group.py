@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
 
 from moldau.cli import SuggestingGroup
 from moldau.cli._connect import Target, cluster_options, complete_topic, run
-from moldau.cli._errors import Failure, no_such_topic
+from moldau.cli._errors import Failure, NotFound, OutOfReach, no_such_topic
 from moldau.cli._groups import PartitionLag, describe_group, group_argument, lags, no_such_group
 from moldau.cli._output import (
+    Cell,
     Json,
     confirm,
     note,
@@ -192,6 +194,109 @@ def show_group(document: dict[str, Json]) -> None:
                 for row in partitions
             ],
         )
+
+
+@command.command("explain")
+@group_argument()
+@click.option(
+    "--admin",
+    "admin_address",
+    metavar="HOST:PORT",
+    envvar="MOLDAU_ADMIN",
+    help="The admin port of the group's coordinator, which remembers why the group was assigned anew. Also"
+    " $MOLDAU_ADMIN.",
+)
+@output_option
+@cluster_options
+def explain(target: Target, group: str, admin_address: str | None, output: str) -> None:
+    """Show what a group waits for, and why it was assigned anew: who joined, left or stalled, and when.
+
+    What it waits for can be seen in any cluster; the reasons only a Moldau broker remembers, since it became
+    the coordinator, and for consumer groups (KIP-848).
+
+    \b
+    Examples:
+      moldau group explain billing
+      moldau group explain billing --admin 127.0.0.1:9644
+    """
+    view = run(target, lambda client: describe_group(client, group))
+    waiting = obstacles(view)
+    rebalances = None if admin_address is None else fetch_rebalances(admin_address, group, target.timeout_s)
+    if output == "json":
+        print_json({"group": group, "state": view.state, "waits_for": waiting, "rebalances": rebalances})
+        return
+    print_facts(
+        {
+            "group": group,
+            "state": view.state,
+            "members": len(view.members),
+            "coordinator": f"broker {view.coordinator.node_id} at {view.coordinator.address}",
+        }
+    )
+    for line in waiting:
+        click.echo(f"  {line}")
+    if rebalances is None:
+        note("--admin HOST:PORT of the coordinator shows why the group was assigned anew.")
+    elif not rebalances:
+        note("The coordinator remembers no rebalance of this group.")
+    else:
+        print_table(
+            ["WHEN", "EPOCH", "WHO", "WHAT"],
+            [row for each in rebalances for row in rebalance_rows(each)],
+        )
+
+
+def rebalance_rows(rebalance: dict[str, Json]) -> list[tuple[Cell, ...]]:
+    """A line for each thing that made a group be assigned anew."""
+    wall_ms, epoch, causes = rebalance["wall_ms"], rebalance["epoch"], rebalance["causes"]
+    assert isinstance(wall_ms, int)
+    assert isinstance(epoch, int)
+    assert isinstance(causes, list)
+    return [(local_time(wall_ms), epoch, cause["who"], cause["what"]) for cause in causes]
+
+
+def obstacles(view: GroupView) -> list[str]:
+    """What a group whose partitions change hands waits for."""
+    if view.state in ("PreparingRebalance", "CompletingRebalance"):
+        return ["Waits for members to join, or for the leader's assignment."]
+    lines = []
+    for member in view.members:
+        if member.target is None:
+            continue
+        name = member.instance_id or f"{member.client_id} at {member.host.removeprefix('/')}"
+        extra = [str(place) for place in member.assignment if place not in member.target]
+        missing = [str(place) for place in member.target if place not in member.assignment]
+        if extra:
+            lines.append(f"{name} has still to give up {', '.join(extra)}.")
+        if missing:
+            lines.append(f"{name} waits for {', '.join(missing)}.")
+    return lines
+
+
+def fetch_rebalances(address: str, group: str, timeout_s: float) -> list[dict[str, Json]]:
+    """What the admin port of a coordinator remembers; NotFound if the group is another node's."""
+    import json
+    from http.client import HTTPConnection, HTTPException
+    from urllib.parse import quote
+
+    try:
+        connection = HTTPConnection(address, timeout=timeout_s)
+        connection.request("GET", f"/groups/{quote(group, safe='')}")
+        response = connection.getresponse()
+        text = response.read().decode()
+        if response.status == 404:
+            raise NotFound(text)
+        rebalances = json.loads(text)["rebalances"]
+    except (OSError, HTTPException, ValueError, KeyError) as error:
+        raise OutOfReach(f"The admin port at {address} gave no answer that can be read: {error}.") from error
+    assert isinstance(rebalances, list)
+    return rebalances
+
+
+def local_time(wall_ms: int) -> str:
+    """A moment on the user's clock."""
+    moment = datetime.fromtimestamp(wall_ms / 1000, tz=UTC).astimezone()
+    return moment.isoformat(timespec="milliseconds")[:23]
 
 
 # ---------------------------------------------------------------- changing

@@ -108,7 +108,7 @@ def format_storage(
             "Give only one of --standalone, --initial-controllers and --no-initial-controllers."
         )
     config, levels = read_config(path), parse_levels(features)
-    with complaints():
+    with complaints(config.log_directory):
         is_new = format_for(
             config,
             ClusterId(cluster_id),
@@ -130,7 +130,7 @@ def format_storage(
 def info(path: Path | None, output: str) -> None:
     """Show whose data directory it is; exit code 1 if a node cannot start with it."""
     config = read_config(path)
-    with complaints():
+    with complaints(config.log_directory):
         found = information(config)
     if output == "json":
         click.echo(json.dumps(found, indent=2))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from moldau.client.coordinator import GroupCoordinator
 from moldau.client.errors import check, code_of
@@ -42,15 +42,12 @@ class CommittedOffset:
     metadata: str = ""
 
 
+Place = TypeVar("Place", bound=tuple[str, int])
 # Offsets as applications give them, with or without what belongs to them.
-Offsets = (
-    Mapping[tuple[str, int], int | CommittedOffset]
-    | Mapping[TopicPartition, int | CommittedOffset]
-    | Mapping[TopicPartition, int]
-)
+Offsets = Mapping[Place, int | CommittedOffset]
 
 
-def committed_offsets(offsets: Offsets) -> dict[TopicPartition, CommittedOffset]:
+def committed_offsets(offsets: Offsets[Place]) -> dict[TopicPartition, CommittedOffset]:
     """The same, typed."""
     return {
         place_of(place): offset if isinstance(offset, CommittedOffset) else CommittedOffset(offset)

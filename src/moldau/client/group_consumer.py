@@ -17,6 +17,7 @@ from moldau.client.committed import (
     CommittedOffset,
     Committer,
     Offsets,
+    Place,
     commit_offsets,
     committed_offsets,
     fetch_offsets,
@@ -114,7 +115,7 @@ class GroupConsumer(Consumer):
 
     # ---------------------------------------------------------------- offsets
 
-    async def commit(self, offsets: Offsets | None = None) -> None:
+    async def commit(self, offsets: Offsets[Place] | None = None) -> None:
         """Commit these offsets, or what polls have given out; returns when the coordinator has them."""
         await self._commit(self._positions() if offsets is None else committed_offsets(offsets))
 
@@ -142,7 +143,7 @@ class GroupConsumer(Consumer):
         await self._offsets_at_coordinator.retrying(attempt)
 
     def commit_async(
-        self, offsets: Offsets | None = None, on_done: Callable[[Exception | None], None] | None = None
+        self, offsets: Offsets[Place] | None = None, on_done: Callable[[Exception | None], None] | None = None
     ) -> None:
         """The same without waiting; `on_done` hears how it went."""
         chosen = self._positions() if offsets is None else committed_offsets(offsets)

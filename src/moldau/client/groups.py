@@ -11,6 +11,7 @@ from moldau.client.committed import (
     CommittedOffset,
     Committer,
     Offsets,
+    Place,
     commit_offsets,
     committed_offsets,
     delete_offsets,
@@ -151,7 +152,7 @@ class GroupAdmin:
         )
         return dict(sorted(found.items()))
 
-    async def alter_group_offsets(self, group_id: str, offsets: Offsets) -> None:
+    async def alter_group_offsets(self, group_id: str, offsets: Offsets[Place]) -> None:
         """Let a group without members go on elsewhere; UNKNOWN_MEMBER_ID while it has some."""
         coordinator = GroupCoordinator(self._cluster, group_id)
         chosen = committed_offsets(offsets)
