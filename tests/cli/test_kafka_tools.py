@@ -389,9 +389,11 @@ def test_a_consumer_follows_all_topics_that_match(cli: Cli, log: str) -> None:
     assert read.stderr == "Processed a total of 2 messages\n"
 
 
-def test_a_group_is_taken_with_a_warning(cli: Cli, log: str) -> None:
-    read = cli("kafka-console-consumer", "--topic", log, "--group", "g", "--timeout-ms", "100")
-    assert "neither read nor committed" in read.stderr
+def test_a_group_goes_on_where_it_has_committed(cli: Cli, log: str) -> None:
+    cli("produce", log, "a", "b", "c")
+    words = ["kafka-console-consumer", "--topic", log, "--group", f"g-{log}"[:200], "--from-beginning"]
+    assert cli(*words, "--max-messages", "2").stdout == "a\nb\n"
+    assert cli(*words, "--max-messages", "1").stdout == "c\n"
 
 
 @pytest.mark.parametrize(

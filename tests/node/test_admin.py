@@ -85,7 +85,7 @@ def test_the_head_of_a_page_has_no_text(broker: Broker) -> None:
 
 
 def test_what_is_not_there_and_what_is_not_allowed_is_said_so(broker: Broker) -> None:
-    assert ask(broker, "/") == (404, "There are /livez, /readyz, /metrics.\n")
+    assert ask(broker, "/") == (404, "There are /livez, /readyz, /metrics, /groups/NAME.\n")
     assert ask(broker, "/livez", method="POST")[0] == 405
     assert ask(broker, "/livez", host="evil.example")[0] == 421
 

@@ -19,6 +19,7 @@ COMMANDS = {
     "topic": "Create, look at, change, fill and read topics.",
     "produce": "Write records to a topic.",
     "consume": "Read records of a topic.",
+    "group": "Look at groups and their lag, move them, delete them, and see why they rebalanced.",
     "cluster": "Look at the cluster: brokers, health, quorum, features, disks.",
     "config": "Look at and change the settings of topics and brokers.",
     "sim": "Run clusters in the simulator under seeds, or replay one seed.",
@@ -31,6 +32,7 @@ KAFKA_TOOLS = {
     "kafka-topics": "Create, list, describe, alter and delete topics.",
     "kafka-console-producer": "Write lines from stdin to a topic.",
     "kafka-console-consumer": "Print the records of topics.",
+    "kafka-consumer-groups": "List, describe, reset and delete groups.",
     "kafka-configs": "Describe and alter settings of topics and brokers.",
     "kafka-get-offsets": "Print offsets of partitions.",
 }

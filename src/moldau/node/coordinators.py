@@ -110,6 +110,11 @@ class Coordinators:
         else:
             led.ask(request, waiter)
 
+    def shard_of(self, key: str) -> Shard | None:
+        """The shard of a key, to look into it; None where it is not led here, or not loaded yet."""
+        led = self._led.get(self.partition_of(key))
+        return None if led is None else led.shard
+
     def partition_of(self, key: str) -> PartitionIndex:
         """The partition of the topic in which all about a key is kept; -1 if there is no topic yet."""
         index = self._partition_of.get(key)
@@ -249,6 +254,11 @@ class Led:
         # Decided and applied in this tick, not yet written; and who is told when it is committed.
         self._records: list[Record] = []
         self._told_then: list[Told] = []
+
+    @property
+    def shard(self) -> Shard | None:
+        """What is led; None while it is being loaded."""
+        return self._shard if self._is_loaded else None
 
     # ------------------------------------------------------------ deciding
 

@@ -43,6 +43,7 @@ from moldau.node.partitions import Partitions
 from moldau.node.producer_ids import ProducerIds
 from moldau.node.quorum import QuorumConfig, QuorumNode
 from moldau.node.quotas import Quotas
+from moldau.node.rebalances import rebalances_page
 from moldau.node.registration import Registration
 from moldau.node.security import AllowAll
 from moldau.node.storage import open_directory, read_bootstrap
@@ -259,7 +260,14 @@ class Node:
 
     async def _open_admin_port(self, scope: Scope, address: Address) -> None:
         hosts = [address.host, *(listener.advertised.host for listener in self.config.listeners)]
-        admin = Admin(self._world.clock, self.health, self.metrics, hosts=hosts, fail=self._fail)
+        admin = Admin(
+            self._world.clock,
+            self.health,
+            self.metrics,
+            lambda group_id: rebalances_page(self.groups, group_id),
+            hosts=hosts,
+            fail=self._fail,
+        )
         scope.start(admin.run(), name="admin port")
         self.admin_address = (await admin.listen(self._world.network, address)).address
 

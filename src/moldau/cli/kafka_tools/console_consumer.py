@@ -13,6 +13,7 @@ import click
 
 from moldau.cli._connect import parse_pairs, run
 from moldau.cli._errors import Failure
+from moldau.cli._groups import read_as_member
 from moldau.cli._output import note
 from moldau.cli._positions import Beginning, End, offsets_at, spans
 from moldau.cli._reading import read
@@ -56,7 +57,7 @@ _ISOLATION: Final = ("read_uncommitted", "read_committed")
 @click.option("--max-messages", type=int, help="Stop after so many records.")
 @click.option("--timeout-ms", type=int, help="Stop if none comes for so long.")
 @click.option("--isolation-level", type=click.Choice(_ISOLATION), default=_ISOLATION[0], show_default=True)
-@click.option("--group", metavar="ID", help="Taken, but offsets are not committed.")
+@click.option("--group", metavar="ID", help="Join this group, and commit what was printed.")
 @click.option("--key-deserializer", metavar="CLASS", help="How to print keys that are no text.")
 @click.option("--value-deserializer", metavar="CLASS", help="How to print values that are no text.")
 @click.option("--skip-message-on-error", is_flag=True, help="Pass over records that cannot be printed.")
@@ -118,8 +119,6 @@ def command(
         raise click.UsageError("Options group and partition cannot be specified together.")
     if formatter not in (FORMATTER, NO_FORMATTER):
         raise Failure(f"There is no formatter {formatter}; there are {FORMATTER} and {NO_FORMATTER}.")
-    if group is not None:
-        note("WARN offsets of the group are neither read nor committed.")
     start = parse_offset(offset or ("earliest" if from_beginning else "latest"))
     target = target_of(bootstrap, config_file, properties)
     deserializers = {"key.deserializer": key_deserializer, "value.deserializer": value_deserializer}
@@ -133,6 +132,8 @@ def command(
     if formatter == NO_FORMATTER:
         print_record = lambda place, record: b""  # noqa: E731
     count = 0
+    count_max = None if max_messages is None or max_messages < 0 else max_messages
+    idle_ms = None if timeout_ms is None or timeout_ms < 0 else timeout_ms
 
     def printed(place: TopicPartition, record: Record) -> bytes:
         try:
@@ -142,6 +143,27 @@ def command(
                 note(f"ERROR Error processing message, skipping this message: {error}")
                 return b""
             raise Failure(f"{place} at offset {record.offset}: {error}") from error
+
+    async def consume_as_member(client: Client) -> None:
+        nonlocal count
+        assert group is not None
+        if topic is not None:
+            await client.cluster.topic(topic, may_create=True)
+        async for place, records in read_as_member(
+            client,
+            group,
+            [] if topic is None else [topic],
+            pattern=include,
+            is_endless=True,
+            count=count_max,
+            idle_ms=idle_ms,
+            stall_ms=int(target.timeout_s * 1000),
+            isolation_level=isolation_level,
+            auto_offset_reset="earliest" if from_beginning else "latest",
+        ):
+            count += len(records)
+            sys.stdout.buffer.write(b"".join([printed(place, record) for record in records]))
+            sys.stdout.buffer.flush()
 
     async def consume(client: Client) -> None:
         nonlocal count
@@ -168,8 +190,8 @@ def command(
         async for place, records in read(
             client,
             starts,
-            count=None if max_messages is None or max_messages < 0 else max_messages,
-            idle_ms=None if timeout_ms is None or timeout_ms < 0 else timeout_ms,
+            count=count_max,
+            idle_ms=idle_ms,
             settings={"isolation_level": isolation_level},
         ):
             count += len(records)
@@ -177,7 +199,7 @@ def command(
             sys.stdout.buffer.flush()
 
     try:
-        run(target, consume)
+        run(target, consume if group is None else consume_as_member)
     finally:
         note(f"Processed a total of {count} messages")
 
