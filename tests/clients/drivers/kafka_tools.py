@@ -20,7 +20,6 @@ from clients.drivers.driver import (
     UNKNOWN,
     ClusterDescription,
     Codec,
-    Driver,
     DriverError,
     FoundByTime,
     Headers,
@@ -42,6 +41,7 @@ CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 GET_OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
 DELETE_RECORDS = "org.apache.kafka.tools.DeleteRecordsCommand"
 CLUSTER = "org.apache.kafka.tools.ClusterTool"
+GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 
 STOP_TIMEOUT_S = 20
 
@@ -52,7 +52,7 @@ RECORD_END = "\x1f<record>\x1f"
 NULL = "\x1f<null>\x1f"
 
 
-def start(bootstrap: str) -> Driver:
+def start(bootstrap: str) -> KafkaTools:
     """The tools in a process of their own."""
     return KafkaTools(java_command("ConsoleTools"), bootstrap)
 
@@ -229,6 +229,11 @@ class KafkaTools:
         partitions = self.describe_topic(topic).partitions if topic in self.list_topics() else 1
         if partitions > 1 or any(record.partition != 0 for record in records):
             raise Unsupported("kafka-console-producer has no way to name a partition")
+
+    def groups(self, *arguments: str) -> str:
+        """What kafka-consumer-groups prints, of errors too: some it reports as if all were well."""
+        ran = self._ask(GROUPS, *arguments)
+        return ran.printed.decode() + ran.complaints
 
     def _offset_at(self, topic: str, partition: int, time: str) -> int:
         printed = self._run(GET_OFFSETS, "--topic-partitions", f"{topic}:{partition}", "--time", time)
