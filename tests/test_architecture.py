@@ -52,7 +52,7 @@ PACKAGES = (
     Package("spark.plan", ("model",), "yes"),
     Package("console", BELOW_APPS),
     # It starts brokers as a user does, by the command line: whoever tests an application loads no broker.
-    Package("testing", ("model", "client")),
+    Package("testing", ("client",)),
     Package("cli", ANYTHING),
 )
 
