@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 import pytest
 from clients.drivers import REFERENCE, make_driver
-from clients.drivers.driver import NewRecord, ToolchainMissing
+from clients.drivers.driver import GroupProtocol, NewRecord, ToolchainMissing
 from clients.drivers.kafka_tools import KafkaTools, start
-from clients.members.member import Member, Protocol
+from clients.members.member import Member
 from clients.raw_client import wait_until
 from clients.rough_broker import RoughBroker
 
@@ -48,7 +48,7 @@ def tool(broker: RoughBroker) -> Iterator[KafkaTools]:
 
 
 @contextmanager
-def member(broker: RoughBroker, group: str, protocol: Protocol) -> Iterator[Member]:
+def member(broker: RoughBroker, group: str, protocol: GroupProtocol) -> Iterator[Member]:
     """Somebody who has read and committed everything, and is still in the group."""
     joined = Member("librdkafka", broker.address, group=group, topic="rivers", protocol=protocol)
     everything = dict.fromkeys(range(PARTITIONS), RECORDS)
@@ -66,7 +66,9 @@ def table(printed: str) -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_groups_are_listed_and_described(broker: RoughBroker, tool: KafkaTools, protocol: Protocol) -> None:
+def test_groups_are_listed_and_described(
+    broker: RoughBroker, tool: KafkaTools, protocol: GroupProtocol
+) -> None:
     group = f"described-{protocol}"
     with member(broker, group, protocol):
         assert group in tool.groups("--list").split()
@@ -85,7 +87,7 @@ def test_groups_are_listed_and_described(broker: RoughBroker, tool: KafkaTools, 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_offsets_are_reset_when_nobody_is_in_the_group(
-    broker: RoughBroker, tool: KafkaTools, protocol: Protocol
+    broker: RoughBroker, tool: KafkaTools, protocol: GroupProtocol
 ) -> None:
     group = f"reset-{protocol}"
     request = ("--reset-offsets", "--group", group, "--topic", "rivers")
@@ -106,7 +108,7 @@ def test_offsets_are_reset_when_nobody_is_in_the_group(
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_group_is_deleted_when_it_is_empty(
-    broker: RoughBroker, tool: KafkaTools, protocol: Protocol
+    broker: RoughBroker, tool: KafkaTools, protocol: GroupProtocol
 ) -> None:
     group = f"deleted-{protocol}"
     with member(broker, group, protocol) as joined:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 from clients.drivers import REFERENCE, make_driver
-from clients.drivers.driver import NewRecord, ToolchainMissing
+from clients.drivers.driver import GroupProtocol, NewRecord, ToolchainMissing
 from clients.members import COMMANDS
-from clients.members.member import Member, Protocol
+from clients.members.member import Member
 from clients.rough_broker import RoughBroker
 from confluent_kafka import KafkaError, Message, Producer
 
@@ -91,7 +91,7 @@ class Group:
         self.members: list[Member] = []
         self.load = Load(broker.address, self.topic)
 
-    def join(self, client: str, protocol: Protocol = "classic") -> Member:
+    def join(self, client: str, protocol: GroupProtocol = "classic") -> Member:
         """A new member."""
         member = Member(client, self.broker.address, group=self.name, topic=self.topic, protocol=protocol)
         self._stack.callback(member.close)
@@ -175,7 +175,7 @@ def with_clients(*clients: str) -> None:
 
 
 def everybody_leaves_and_a_newcomer_goes_on(
-    group: Group, members: Sequence[Member], newcomer: str, protocol: Protocol = "classic"
+    group: Group, members: Sequence[Member], newcomer: str, protocol: GroupProtocol = "classic"
 ) -> None:
     """After all is read and committed, the next member reads what comes then, and nothing else."""
     written = group.load.stop()

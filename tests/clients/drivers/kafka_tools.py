@@ -22,6 +22,7 @@ from clients.drivers.driver import (
     Codec,
     DriverError,
     FoundByTime,
+    GroupProtocol,
     Headers,
     NewRecord,
     Node,
@@ -169,6 +170,21 @@ class KafkaTools:
     def consume(
         self, topic: str, *, partition: int, offset: Start, count: int, timeout_ms: int
     ) -> list[ReadRecord]:
+        settings = {"auto.offset.reset": "none", "max.partition.fetch.bytes": str(SIZE_MAX)}
+        place = ("--topic", topic, "--partition", str(partition), "--offset", str(offset))
+        return self._read(place, settings, count=count, timeout_ms=timeout_ms)
+
+    def read_in_group(
+        self, topic: str, *, group: str, count: int, timeout_ms: int, protocol: GroupProtocol = "classic"
+    ) -> list[tuple[int, int]]:
+        settings = {"auto.offset.reset": "earliest", "group.protocol": protocol}
+        membership = ("--topic", topic, "--group", group)
+        found = self._read(membership, settings, count=count, timeout_ms=timeout_ms)
+        return [(record.partition, record.offset) for record in found]
+
+    def _read(
+        self, source: Sequence[str], settings: Mapping[str, str], *, count: int, timeout_ms: int
+    ) -> list[ReadRecord]:
         names = ("timestamp", "partition", "offset", "headers", "key")
         formats = {f"print.{name}": "true" for name in names} | {
             "key.separator": FIELD_END,
@@ -176,10 +192,9 @@ class KafkaTools:
             "headers.separator": HEADER_END,
             "null.literal": NULL,
         }
-        settings = {"auto.offset.reset": "none", "max.partition.fetch.bytes": str(SIZE_MAX)}
         ran = self._ask(
             CONSUMER,
-            *("--topic", topic, "--partition", str(partition), "--offset", str(offset)),
+            *source,
             *("--max-messages", str(count), "--timeout-ms", str(timeout_ms)),
             *_properties("--formatter-property", formats),
             *_properties("--command-property", settings),

@@ -33,7 +33,11 @@ COMMANDS: dict[str, Callable[[], list[str]]] = {
         "platformatic", node_version_min=(20, 19, 4), program="member.mjs"
     ),
     "franz-go": lambda: [*programs.go_command("franz_go"), "member"],
+    "moldau.client": _python("own", needs="moldau"),
 }
+
+# Those that know groups whose assignment the coordinator makes (KIP-848).
+WITH_NEW_PROTOCOL = frozenset({"librdkafka", "Java client", "@platformatic/kafka", "moldau.client"})
 
 
 def environment() -> dict[str, str]:

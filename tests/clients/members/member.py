@@ -17,13 +17,12 @@ import time
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from clients.members import COMMANDS, environment
+from clients.drivers.driver import GroupProtocol, Unsupported
+from clients.members import COMMANDS, WITH_NEW_PROTOCOL, environment
 
 SESSION_TIMEOUT_MS = 6_000
 HEARTBEAT_INTERVAL_MS = 1_000
 LEAVE_TIMEOUT_S = 30
-
-Protocol = Literal["classic", "consumer"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +65,7 @@ class Member:
     """A client in a group, running."""
 
     def __init__(
-        self, client: str, bootstrap: str, *, group: str, topic: str, protocol: Protocol = "classic"
+        self, client: str, bootstrap: str, *, group: str, topic: str, protocol: GroupProtocol = "classic"
     ) -> None:
         self.name = f"{client} ({protocol})"
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the member
@@ -169,6 +168,38 @@ class Member:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             self.events.append(_event(json.loads(line)))
+
+
+def read_in_group(
+    client: str,
+    bootstrap: str,
+    topic: str,
+    *,
+    group: str,
+    count: int,
+    timeout_ms: int,
+    protocol: GroupProtocol,
+) -> list[tuple[int, int]]:
+    """Partition and offset of the records that a new member reads and commits before it leaves."""
+    if protocol == "consumer" and client not in WITH_NEW_PROTOCOL:
+        raise Unsupported("it does not know the new protocol of groups, or does not offer it yet")
+    member = Member(client, bootstrap, group=group, topic=topic, protocol=protocol)
+    try:
+        deadline = time.monotonic() + timeout_ms / 1000
+        while len(member.read()) < count or not _has_committed_all(member):
+            assert member.is_running(), f"{member.name} ended: {member.said()}"
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.02)
+        member.leave()
+        return member.read()
+    finally:
+        member.close()
+
+
+def _has_committed_all(member: Member) -> bool:
+    committed = member.committed()
+    return all(offset < committed.get(partition, 0) for partition, offset in member.read())
 
 
 def _event(told: dict[str, Any]) -> Event:

@@ -8,8 +8,12 @@ const consumer = new Consumer({
   clientId: 'platformatic',
   bootstrapBrokers: [asked.bootstrap],
   groupId: asked.group,
-  sessionTimeout: asked.session_timeout_ms,
-  heartbeatInterval: asked.heartbeat_interval_ms,
+  groupProtocol: asked.protocol,
+  // With the new protocol both are for the coordinator to say.
+  ...(asked.protocol === 'classic' && {
+    sessionTimeout: asked.session_timeout_ms,
+    heartbeatInterval: asked.heartbeat_interval_ms,
+  }),
   autocommit: false,
   maxWaitTime: 200,
 })
@@ -22,7 +26,8 @@ const release = event => {
 consumer.on('consumer:group:rebalance', () => release('revoked'))
 consumer.on('consumer:group:join', ({ assignments }) => {
   release('lost')
-  owned = assignments.find(({ topic }) => topic === asked.topic)?.partitions ?? []
+  // In the new protocol partitions come later, and without an event.
+  owned = assignments?.find(({ topic }) => topic === asked.topic)?.partitions ?? []
   tell({ event: 'assigned', partitions: owned })
 })
 
