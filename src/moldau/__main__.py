@@ -2,4 +2,4 @@
 
 from moldau.cli import main
 
-main()
+main(prog_name="moldau")

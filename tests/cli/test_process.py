@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pty
+import shutil
 import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 from cli.conftest import Cli
@@ -153,25 +158,143 @@ def test_a_shell_gets_its_script(shell: str) -> None:
     assert "_MOLDAU_COMPLETE" in result.stdout
 
 
+# What happens in bash after the words were typed and the tab key was pressed; the last word is being typed.
+PRESS_TAB = """
+PATH="$1:$PATH"
+eval "$(moldau completion bash)"
+shift
+COMP_WORDS=("$@")
+COMP_CWORD=$(($# - 1))
+complete -p moldau | grep -q _moldau_completion || exit 9
+_moldau_completion moldau "${@: -1}"
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+
+
 @pytest.mark.parametrize(
     ("words", "completed"),
-    [("moldau to", "topic"), ("moldau topic cr", "create"), ("moldau consume compl", "completed")],
+    [
+        ("to", ["topic"]),
+        ("kafka-t", ["kafka-topics"]),
+        ("topic cr", ["create"]),
+        ("topic list --int", ["--internal"]),
+        ("consume compl", ["completed"]),
+        ("topic describe compl", ["completed"]),
+        ("config get topic compl", ["completed"]),
+        ("config get topic completed retention.", ["retention.bytes", "retention.ms"]),
+        ("config get broker de", ["default"]),
+        ("topic create x -c retention.m", ["retention.ms="]),
+        ("produce completed -z zs", ["zstd"]),
+        ("completion fi", ["fish"]),
+    ],
 )
-def test_commands_and_topics_are_completed(
-    cli: Cli, broker: BrokerProcess, words: str, completed: str
+def test_bash_completes_commands_options_topics_and_settings(
+    cli: Cli, broker: BrokerProcess, tmp_path: Path, words: str, completed: list[str]
 ) -> None:
+    bash = shutil.which("bash")
+    if bash is None:
+        pytest.skip("bash is not installed")
     cli("topic", "create", "completed", "--if-not-exists")
-    variables = {
-        "_MOLDAU_COMPLETE": "bash_complete",
-        "COMP_WORDS": words,
-        "COMP_CWORD": str(words.count(" ")),
-        **environment(broker),
-    }
-    script = "from moldau.cli import main; main(prog_name='moldau')"
+    command = tmp_path / "moldau"
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m moldau "$@"\n')
+    command.chmod(0o755)
     run = subprocess.run(
-        [sys.executable, "-c", script], env=variables, capture_output=True, text=True, check=False
+        [bash, "--norc", "-c", PRESS_TAB, "bash", str(tmp_path), "moldau", *words.split(" ")],
+        env=environment(broker),
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    assert f"plain,{completed}" in run.stdout.splitlines()
+    assert run.stderr == ""
+    assert run.stdout.split() == completed
+
+
+# ---------------------------------------------------------------- at a terminal
+
+
+def at_a_terminal(
+    broker: BrokerProcess, *arguments: str, answer: str = "", stdout: int | None = None, **variables: str
+) -> tuple[int, str]:
+    """Run a command at a terminal, perhaps with its stdout elsewhere; its exit code, and what is shown."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*MOLDAU, *arguments],
+        env=environment(broker) | {"TERM": "xterm"} | variables,
+        stdin=theirs,
+        stdout=theirs if stdout is None else stdout,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    os.write(ours, answer.encode())
+    shown = b""
+    # The end of a terminal is an error.
+    with contextlib.suppress(OSError):
+        while chunk := os.read(ours, 65536):
+            shown += chunk
+    os.close(ours)
+    return process.wait(), shown.decode()
+
+
+@pytest.mark.parametrize("no_color", ["", "1"])
+def test_long_work_shows_a_bar_that_leaves_no_trace_in_the_results(
+    cli: Cli, log: str, broker: BrokerProcess, tmp_path: Path, no_color: str
+) -> None:
+    lines = "".join(f"{number}\n" for number in range(5000))
+    cli("produce", log, input=lines)
+    with open(tmp_path / "out", "w+b") as out:
+        code, shown = at_a_terminal(broker, "consume", log, stdout=out.fileno(), NO_COLOR=no_color)
+    assert code == 0
+    assert (tmp_path / "out").read_text() == lines
+    assert f"reading {log[:20]}" in shown
+    assert "5000/5000" in shown
+    assert ("\x1b[32m" in shown) == (not no_color)
+
+
+@pytest.mark.parametrize("no_color", ["", "1"])
+def test_a_table_is_coloured_for_terminals_alone(
+    cli: Cli, log: str, broker: BrokerProcess, no_color: str
+) -> None:
+    code, shown = at_a_terminal(broker, "topic", "list", NO_COLOR=no_color)
+    assert code == 0
+    assert ("\x1b[1mTOPIC" in shown) == (not no_color)
+
+
+@pytest.mark.parametrize(("answer", "exit_code"), [("y\n", 0), ("n\n", 1), ("\n", 1), ("\x04", 130)])
+def test_what_cannot_be_undone_is_asked_for(
+    cli: Cli, log: str, broker: BrokerProcess, answer: str, exit_code: int
+) -> None:
+    code, shown = at_a_terminal(broker, "topic", "delete", log, answer=answer)
+    assert f"Delete {log} with all records? [y/N]" in shown
+    assert code == exit_code, shown
+    assert (log in cli("topic", "list").stdout) == (exit_code != 0)
+
+
+@pytest.mark.parametrize("arguments", [["delete"], ["trim", "--before", "end"]])
+def test_a_question_can_be_interrupted(
+    cli: Cli, log: str, broker: BrokerProcess, arguments: list[str]
+) -> None:
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*MOLDAU, "topic", *arguments, log], env=environment(broker), stdin=theirs, stderr=theirs
+    )
+    os.close(theirs)
+    shown = b""
+    while b"[y/N]: " not in shown:
+        shown += os.read(ours, 1000)
+    # Python does not notice a signal that comes just before it begins to wait.
+    while Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "S":
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=60) == 130
+    os.close(ours)
+    assert log in cli("topic", "list").stdout
+
+
+def test_whoever_types_records_is_told_how(log: str, broker: BrokerProcess) -> None:
+    code, shown = at_a_terminal(broker, "produce", log, answer="one\n\x04")
+    assert code == 0
+    assert "Ctrl-D ends" in shown
+    assert f"1 record written to {log}" in shown
 
 
 def test_no_colour_reaches_a_pipe(broker: BrokerProcess, log: str) -> None:

@@ -120,11 +120,19 @@ def test_a_line_that_is_no_record_is_named(cli: Cli, log: str) -> None:
     )
 
 
+def test_what_comes_before_a_line_that_is_no_record_is_written(cli: Cli, log: str) -> None:
+    refused = cli("produce", log, "-K", ":", input="a:1\nb:2\nc\nd:4\n", exit_code=1)
+    assert "Line 3 is no record" in refused.stderr
+    assert refused.stderr.endswith(" The 2 before it were written.\n")
+    assert cli("consume", log).stdout == "1\n2\n"
+
+
 def test_a_record_that_is_refused_is_named(cli: Cli, log: str) -> None:
     cli("topic", "alter", log, "--set", "cleanup.policy=compact")
     refused = cli("produce", log, "no key", exit_code=1)
     assert refused.stderr.startswith("Error: Record 1 was not written: ")
     assert refused.stderr.count("\n") == 1
+    assert refused.stderr.count("takes no record without a key") == 1
 
 
 @pytest.mark.parametrize(

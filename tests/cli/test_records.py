@@ -112,5 +112,6 @@ def test_a_line_may_have_a_key() -> None:
 
 
 def test_the_json_is_json_for_everyone() -> None:
-    printed = json.loads(record_to_json(PLACE, Record(0, 0, None, b'"\n\\')))
+    printed = json.loads(record_to_json(PLACE, Record(0, -1, None, b'"\n\\')))
     assert printed["value"] == '"\n\\'
+    assert printed["timestamp"] is None

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
+import shutil
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,15 +19,23 @@ from click.testing import CliRunner, Result
 from world.certificates import Authority
 
 from moldau.cli import main
+from moldau.cli.dev import free_port
+from moldau.node.environment import variable_of
+
+MOLDAU = [sys.executable, "-m", "moldau"]
+CLUSTER = "2R5ePzDyTw2zrZk5bWWzbg"
 
 # A node that serves nothing, and takes as long to stop as its first argument says.
 STAND_IN = """
 import asyncio, sys, types
+from moldau.node.config import CannotListen
+from moldau.node.registration import RegistrationRefused
 from moldau.node.storage import UnusableDirectory
+from moldau.world.ports import Address
 
 class Node:
-    def __init__(self, world, config):
-        self.world, self.config, self.on_ready = world, config, None
+    def __init__(self, world, config, *, metrics, cluster_id):
+        self.world, self.config, self.on_ready, self.admin_address = world, config, None, None
 
     async def run(self):
         if sys.argv[1] == "refuses":
@@ -31,7 +43,11 @@ class Node:
         if sys.argv[1] == "has a bug":
             raise AssertionError("impossible")
         if sys.argv[1] == "has no port":
-            raise OSError(98, "address already in use")
+            raise CannotListen("Listener X", Address("::1", 7), OSError(98, "whatever the loop says"))
+        if sys.argv[1] == "has no room":
+            raise OSError(28, "No space left on device", "data/x.log")
+        if sys.argv[1] == "is refused":
+            raise RegistrationRefused("the controller refuses this broker")
         self.on_ready()
         try:
             await asyncio.Event().wait()
@@ -122,7 +138,9 @@ def test_a_second_signal_ends_a_node_that_hangs(settings: Path) -> None:
     ("behaviour", "message"),
     [
         ("refuses", "Error: The directory is not formatted."),
-        ("has no port", "Error: address already in use."),
+        ("has no port", "Error: Listener X cannot listen at [::1]:7: Address already in use."),
+        ("has no room", "Error: data/x.log: No space left on device."),
+        ("is refused", "Error: the controller refuses this broker."),
     ],
 )
 def test_a_mistake_of_the_user_is_one_line(settings: Path, behaviour: str, message: str) -> None:
@@ -153,7 +171,7 @@ def test_settings_are_checked_with_what_overrides_them(settings: Path) -> None:
 
 
 @pytest.mark.parametrize("host", ["", "192.168.1.1", "example.org", "[::2]"])
-def test_other_machines_are_not_let_in_without_tls(settings: Path, host: str) -> None:
+def test_other_machines_are_not_let_in_by_mistake(settings: Path, host: str) -> None:
     listeners = f"listeners=PLAINTEXT://{host}:9092,CONTROLLER://localhost:9093"
     message = refused(settings, "--override", listeners).stderr
     assert "Listener PLAINTEXT at" in message
@@ -169,15 +187,23 @@ def test_this_machine_is_let_in(settings: Path, host: str) -> None:
         assert first_line(process).startswith("moldau is ready")
 
 
-def test_other_machines_are_let_in_with_tls(settings: Path, tmp_path: Path) -> None:
-    identity = tmp_path / "server.pem"
-    identity.write_text(Authority(tmp_path).identity("server"))
+def test_other_machines_are_let_in_with_tls_and_a_certificate(settings: Path, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    identity, trusted = tmp_path / "server.pem", tmp_path / "trusted.pem"
+    identity.write_text(authority.identity("server"))
+    trusted.write_text(authority.certificate)
     overrides = [
         "listeners=PLAINTEXT://localhost:9092,CLIENTS://:9094,CONTROLLER://localhost:9093",
         "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CLIENTS:SSL,CONTROLLER:PLAINTEXT",
         "ssl.keystore.type=PEM",
         f"ssl.keystore.location={identity}",
+        "ssl.truststore.type=PEM",
+        f"ssl.truststore.location={trusted}",
     ]
+    for laxness in ("none", "requested"):
+        lax = [f"--override={each}" for each in (*overrides, f"ssl.client.auth={laxness}")]
+        assert "Listener CLIENTS at :9094" in refused(settings, *lax).stderr
+    overrides.append("ssl.client.auth=required")
     with started("serves", settings, *(f"--override={each}" for each in overrides)) as process:
         assert "CLIENTS://:9094" in first_line(process)
 
@@ -187,3 +213,147 @@ def test_assertions_cannot_be_switched_off(settings: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr.startswith("Error: A node does not run under python -O")
+
+
+# ---------------------------------------------------------------- real nodes
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> dict[str, str]:
+    """The settings of a real node, as variables."""
+    port, controller_port = free_port(0, 0), free_port(0, 0)
+    settings = {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller_port}",
+        "log.dirs": str(tmp_path / "data"),
+    }
+    return {variable_of(name): text for name, text in settings.items()}
+
+
+@contextmanager
+def running(variables: Mapping[str, str], *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
+        [*MOLDAU, "start", *arguments],
+        env={**os.environ, "KAFKA_HOME": "x", "KAFKA_HEAP_OPTS": "-Xmx1g", "KAFKA_PORT": "x", **variables},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def error_of(variables: Mapping[str, str], *arguments: str) -> str:
+    """The one line with which a node does not start."""
+    with running(variables, *arguments) as process:
+        stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 1, stderr
+    assert stdout == ""
+    assert "Traceback" not in stderr
+    *events, error = stderr.splitlines()
+    assert all(json.loads(event)["level"] in ("info", "warning", "error") for event in events)
+    assert error.startswith("Error: ")
+    return error.removeprefix("Error: ")
+
+
+def test_a_node_starts_from_its_environment_alone_and_knows_its_cluster(
+    node: dict[str, str], tmp_path: Path
+) -> None:
+    directory = tmp_path / "data"
+    assert f"The directory {directory} is not formatted. Run: moldau storage format" in error_of(node)
+    with running(node | {"CLUSTER_ID": CLUSTER}, "--format") as process:
+        assert first_line(process).startswith("moldau is ready: listening at CONTROLLER://127.0.0.1:")
+        assert error_of(node) == f"The directory {directory} is in use by another process."
+        process.terminate()
+        assert process.wait(timeout=60) == 0
+    why = f"The directory {directory} belongs to the cluster {CLUSTER}, not to another."
+    assert (
+        error_of(node, "--cluster-id", "another") == error_of(node, "--cluster-id=another", "--format") == why
+    )
+    assert "belongs to node 1, and node.id is 2" in error_of(node | {"KAFKA_NODE_ID": "2"})
+    with running(node | {"CLUSTER_ID": "for others"}, "--cluster-id", CLUSTER) as process:
+        assert first_line(process).startswith("moldau is ready")
+        process.terminate()
+        assert process.wait(timeout=60) == 0
+
+
+def test_flags_come_before_variables_before_the_file(node: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "server.toml").write_text(
+        f"node.id = 5\n[log]\ndirs = {json.dumps(str(tmp_path / 'data'))}\n[num]\npartitions = 2\n"
+    )
+    del node["KAFKA_LOG_DIRS"]
+    arguments = ["-c", str(tmp_path / "server.toml"), "--override", "num.partitions=0"]
+    assert error_of(node, *arguments).startswith("--override: Invalid value '0' for num.partitions")
+    with running(
+        node, *arguments[:2], "--format", "--override", "moldau.admin.listener=127.0.0.1:0"
+    ) as process:
+        assert first_line(process).startswith("moldau is ready")
+        assert first_line(process).startswith("admin port at http://127.0.0.1:")
+        process.terminate()
+        assert process.wait(timeout=60) == 0
+    assert "node.id=1\n" in (tmp_path / "data" / "meta.properties").read_text()
+
+
+def test_a_broker_is_not_formatted_for_a_cluster_that_nobody_named(node: dict[str, str]) -> None:
+    node |= {"KAFKA_PROCESS_ROLES": "broker", "KAFKA_LISTENERS": "PLAINTEXT://127.0.0.1:1"}
+    assert error_of(node, "--format").endswith("joins a cluster that exists: give its --cluster-id.")
+
+
+def test_a_port_that_is_taken_is_named_with_its_listener(node: dict[str, str]) -> None:
+    name, _, address = node["KAFKA_LISTENERS"].split(",")[0].partition("://")
+    with socket.create_server(("127.0.0.1", int(address.rpartition(":")[2]))):
+        why = f"Listener {name} cannot listen at {address}: Address already in use."
+        assert error_of(node, "--format") == why
+        admin = {"KAFKA_MOLDAU_ADMIN_LISTENER": address}
+        other = f"moldau.admin.listener cannot listen at {address}: Address already in use."
+        assert error_of(node | admin) == other
+
+
+def test_a_directory_that_cannot_be_written_is_named(node: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    directory = tmp_path / "file" / "data"
+    node["KAFKA_LOG_DIRS"] = str(directory)
+    assert error_of(node) == f"{directory}: Not a directory."
+    assert error_of(node, "--format") == f"{directory}: Not a directory."
+
+
+@pytest.mark.parametrize("size", ["8k", "16k", "24k"])
+def test_a_full_disk_is_said_so(node: dict[str, str], tmp_path: Path, size: str) -> None:
+    (tmp_path / "data").mkdir()
+    mount = f"mount -t tmpfs -o size={size} none {shlex.quote(str(tmp_path / 'data'))}"
+    private = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-ec"]
+    if shutil.which("unshare") is None or subprocess.run([*private, mount], check=False).returncode != 0:
+        pytest.skip("no file system can be mounted here")
+    command = shlex.join([*MOLDAU, "start", "--format"])
+    done = subprocess.run(
+        [*private, f"{mount}; exec {command}"],
+        env={**os.environ, **node},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1].startswith(f"Error: {tmp_path / 'data'}")
+    assert done.stderr.splitlines()[-1].endswith("No space left on device.")
+
+
+def test_the_admin_port_is_for_this_machine_unless_that_is_asked_for(settings: Path) -> None:
+    override = ["--override", "moldau.admin.listener=0.0.0.0:0"]
+    assert "The admin port at 0.0.0.0:0 can be reached" in refused(settings, *override).stderr
+    with started("serves", settings, *override, "--insecure") as process:
+        assert first_line(process).startswith("moldau is ready")
+
+
+def test_without_any_settings_it_is_told_where_they_go() -> None:
+    result = CliRunner(env={name: None for name in os.environ if name.startswith("KAFKA_")}).invoke(
+        main, ["start"]
+    )
+    assert result.exit_code == 2
+    assert "Give --config FILE, or the settings as KAFKA_..." in result.stderr

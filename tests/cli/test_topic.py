@@ -10,6 +10,8 @@ from click.testing import CliRunner
 from clients.broker_process import BrokerProcess
 
 from moldau.cli import main
+from moldau.cli.cluster import partition_checks
+from moldau.wire.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
 
 # ---------------------------------------------------------------- topics
 
@@ -130,6 +132,12 @@ def test_a_topic_is_trimmed(topic: str, cli: Cli, before: str, starts: list[int 
     assert left == "".join(f"{value}\n" for value in "abcd"[starts[0] :])
 
 
+def test_nothing_is_trimmed_beyond_the_end(topic: str, cli: Cli) -> None:
+    cli("produce", topic, "-p", "0", "a")
+    refused = cli("topic", "trim", topic, "--before", "2", "-p", "0", "--yes", exit_code=1)
+    assert refused.stderr == f"Error: {topic}-0 ends at offset 1, before 2.\n"
+
+
 def test_what_is_lost_is_asked_about(topic: str, cli: Cli) -> None:
     for arguments in (("topic", "delete", topic), ("topic", "trim", topic, "--before", "end")):
         assert "Confirm with --yes" in cli(*arguments, exit_code=2).stderr
@@ -206,6 +214,23 @@ def test_a_healthy_cluster_says_so(cli: Cli, json_of: JsonOf) -> None:
     names = [check["name"] for check in health["checks"]]
     assert names == ["brokers", "quorum", "leaders", "replicas in sync", "replicas online"]
     assert cli("cluster", "health").stdout.count("ok  ") == 5
+
+
+def test_partitions_that_lack_something_are_named() -> None:
+    row = MetadataResponsePartition(
+        error_code=0,
+        partition_index=3,
+        leader_id=-1,
+        replica_nodes=[1, 2],
+        isr_nodes=[1],
+        offline_replicas=[],
+    )
+    topic = MetadataResponseTopic(error_code=0, name="orders", partitions=[row])
+    leaders, in_sync, online = partition_checks([topic])
+    assert not leaders.ok
+    assert leaders.detail == "1 of 1 partitions lack some: orders-3"
+    assert not in_sync.ok
+    assert online.ok
 
 
 def test_the_quorum_shows_its_leader(cli: Cli, json_of: JsonOf) -> None:

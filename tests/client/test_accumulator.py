@@ -155,6 +155,52 @@ def test_what_may_have_been_written_is_not_sent_in_a_new_epoch_where_it_would_be
     assert (third.producer_epoch, third.base_sequence) == (1, 0)
 
 
+def test_what_was_under_way_behind_a_batch_that_is_given_up_is_not_sent_in_a_new_epoch_either() -> None:
+    """Found by seed 233 of the broker's scenario: the doubt came after the gap."""
+    made = introduced(delivery_timeout_ms=1_000)
+    first, second = put(made, now_ms=0), put(made, now_ms=900)
+    made.take(PLACE), made.take(PLACE)
+    refuse(made, first, ErrorCode.REQUEST_TIMED_OUT, now_ms=1_000)
+    assert isinstance(first.outcome, Failed)
+    refuse(made, second, ErrorCode.REQUEST_TIMED_OUT, now_ms=1_001)
+    third = put(made, now_ms=1_001)
+    made.advance(1_001)
+    assert isinstance(second.outcome, Failed)
+    assert made.take(PLACE) is third
+    assert (third.producer_epoch, third.base_sequence) == (1, 0)
+    assert made.unsettled == 1
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    ],
+)
+def test_a_broker_that_can_no_longer_commit_a_batch_may_have_written_it(code: ErrorCode) -> None:
+    """Found by seed 89 of the broker's scenario: it was asked to stop while the batch waited for a flush."""
+    made = introduced(delivery_timeout_ms=1_000)
+    first, second = put(made, now_ms=0), put(made, now_ms=900)
+    made.take(PLACE), made.take(PLACE)
+    for batch in (first, second):
+        refuse(made, batch, code)
+    made.advance(1_000)
+    assert isinstance(first.outcome, Failed) and isinstance(second.outcome, Failed)
+
+
+def test_a_batch_that_may_have_been_written_is_not_split_as_its_halves_would_be_new_to_the_broker() -> None:
+    made = accumulator(linger_ms=0)
+    put(made), put(made)
+    batch = made.take(PLACE)
+    refuse(made, batch, ErrorCode.NETWORK_EXCEPTION)
+    assert made.take(PLACE) is batch
+    refuse(made, batch, ErrorCode.MESSAGE_TOO_LARGE)
+    assert isinstance(batch.outcome, Failed)
+
+
 def test_when_epochs_are_used_up_a_new_producer_id_is_asked_for() -> None:
     made = accumulator(batch_size=0, linger_ms=0)
     made.set_producer(1, 32_767)
@@ -240,7 +286,9 @@ class ModelBroker:
 @settings(max_examples=200, deadline=None)
 @given(
     st.lists(
-        st.sampled_from(["put", "put", "send", "answer", "lose request", "lose reply", "refuse", "wait"]),
+        st.sampled_from(
+            ["put", "put", "send", "answer", "lose request", "lose reply", "lose replies", "refuse", "wait"]
+        ),
         max_size=80,
     )
 )
@@ -282,9 +330,10 @@ def test_whatever_is_lost_or_refused_the_log_has_each_acknowledged_record_once_a
                     made.succeeded(batch, base_offset=0, timestamp=None)
                 else:
                     refuse(made, batch, code, now_ms=now_ms, retry_at_ms=now_ms)
-            case "lose request" | "lose reply":
-                if event == "lose reply" and wire:
-                    broker.produce(wire[0])
+            case "lose request" | "lose reply" | "lose replies":
+                arrived = {"lose request": 0, "lose reply": 1, "lose replies": len(wire)}[event]
+                for batch in [*wire][:arrived]:
+                    broker.produce(batch)
                 while wire:
                     refuse(
                         made, wire.popleft(), ErrorCode.NETWORK_EXCEPTION, now_ms=now_ms, retry_at_ms=now_ms

@@ -12,6 +12,7 @@ from moldau.model.errors import ErrorCode
 from moldau.sim.cluster import Cluster
 from moldau.wire.message import Request
 from moldau.wire.messages.fetch import FetchRequest
+from moldau.wire.messages.metadata import MetadataRequest
 from moldau.world.ports import Address, World
 
 T = TypeVar("T")
@@ -424,6 +425,25 @@ def test_addresses_that_do_not_answer_are_named_with_the_reason(simulation: Simu
         simulation.run(work, bootstrap=nowhere)
     assert list(failure.value.tried) == nowhere
     assert "broker1:1: " in str(failure.value) and "broker2:2: " in str(failure.value)
+
+
+def test_a_broker_that_is_lost_before_it_has_answered_at_all_is_an_error_of_the_client(
+    simulation: Simulation,
+) -> None:
+    """Found by seed 465 of the broker's scenario."""
+
+    async def work(client: Client) -> None:
+        raise AssertionError("nobody answers")
+
+    def lose(request: Request) -> None:
+        if isinstance(request, MetadataRequest):
+            for host in ("broker1", "broker2"):
+                simulation.sim.network.reset(CLIENT, host)
+
+    simulation.fake.on_request = lose
+    with pytest.raises(ClientError) as failure:
+        simulation.run(work)
+    assert failure.value.code == ErrorCode.NETWORK_EXCEPTION
 
 
 def test_a_topic_that_does_not_exist_is_waited_for_and_then_named(simulation: Simulation) -> None:

@@ -15,6 +15,8 @@ from pathlib import Path
 import kafka_jars
 
 import moldau
+from moldau.testing.broker import PARENT_VARIABLE
+from moldau.testing.ports import ReservedPort
 from moldau.wire.messages.api_versions import ApiVersionsRequest
 from moldau.wire.messages.header import RequestHeader
 
@@ -88,9 +90,8 @@ class BrokerProcess:
     def __init__(self, product: Product, folder: Path) -> None:
         self._product = product
         self._log = folder / "server.log"
-        port, controller_port = _free_ports(2)
-        self.address = f"127.0.0.1:{port}"
-        controller_address = f"127.0.0.1:{controller_port}"
+        self._port, self._controller_port = ReservedPort(), ReservedPort()
+        self.address, controller_address = self._port.address, self._controller_port.address
         config = folder / "server.properties"
         settings = _SETTINGS | {
             "listeners": f"CLIENTS://{self.address},CONTROLLER://{controller_address}",
@@ -102,9 +103,10 @@ class BrokerProcess:
         with open(self._log, "ab") as log:
             formatted = subprocess.run(product.format(config), stdout=log, stderr=log, check=False)
             assert formatted.returncode == 0, f"{product.name} could not format its data:\n{self.log_end()}"
-            self._process = subprocess.Popen(product.start(config), stdout=log, stderr=log)
+            environment = {**os.environ, PARENT_VARIABLE: str(os.getpid())}
+            self._process = subprocess.Popen(product.start(config), stdout=log, stderr=log, env=environment)
         try:
-            self._wait_until_it_answers(port)
+            self._wait_until_it_answers(self._port.number)
         except BaseException:
             self.stop()
             raise
@@ -125,6 +127,8 @@ class BrokerProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self._port.close()
+        self._controller_port.close()
 
     def _wait_until_it_answers(self, port: int) -> None:
         deadline = time.monotonic() + START_TIMEOUT_S
@@ -148,12 +152,3 @@ def _answers_api_versions(port: int) -> bool:
             return len(connection.recv(4)) == 4
     except OSError:
         return False
-
-
-def _free_ports(count: int) -> list[int]:
-    servers = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        return [server.getsockname()[1] for server in servers]
-    finally:
-        for server in servers:
-            server.close()

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import kafka_jars
 
+from moldau.testing.ports import ReservedPort
+
 CLUSTER_ID = "TW9sZGF1T3duQ2xpZW50cw"
 START_TIMEOUT_S = 90
 STOP_TIMEOUT_S = 30
@@ -37,15 +39,16 @@ class KafkaBroker:
 
     def __init__(self, folder: Path) -> None:
         self._log = folder / "server.log"
-        ports = {name: _free_port() for name in ("DIRECT", "PROXIED", "CONTROLLER")}
-        self.proxy = CuttingProxy(target_port=ports["PROXIED"])
-        self.address = f"127.0.0.1:{ports['DIRECT']}"
+        ports = {name: ReservedPort() for name in ("DIRECT", "PROXIED", "CONTROLLER")}
+        self._ports = list(ports.values())
+        self.proxy = CuttingProxy(target_port=ports["PROXIED"].number)
+        self.address = ports["DIRECT"].address
         self.proxied_address = f"127.0.0.1:{self.proxy.port}"
         config = folder / "server.properties"
         settings = _SETTINGS | {
-            "listeners": ",".join(f"{name}://127.0.0.1:{port}" for name, port in ports.items()),
+            "listeners": ",".join(f"{name}://{port.address}" for name, port in ports.items()),
             "advertised.listeners": f"DIRECT://{self.address},PROXIED://{self.proxied_address}",
-            "controller.quorum.voters": f"1@127.0.0.1:{ports['CONTROLLER']}",
+            "controller.quorum.voters": f"1@{ports['CONTROLLER'].address}",
             "log.dirs": str(folder / "data"),
         }
         config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
@@ -63,13 +66,12 @@ class KafkaBroker:
         self.proxy.close()
         self._process.kill()
         self._process.wait(timeout=STOP_TIMEOUT_S)
+        for port in self._ports:
+            port.close()
 
-    def _wait_until_open(self, port: int) -> None:
+    def _wait_until_open(self, port: ReservedPort) -> None:
         deadline = time.monotonic() + START_TIMEOUT_S
-        while True:
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    return
+        while not port.is_served():
             assert self._process.poll() is None, f"Kafka ended:\n{self._log.read_text()[-4000:]}"
             assert time.monotonic() < deadline, f"Kafka did not start:\n{self._log.read_text()[-4000:]}"
             time.sleep(0.1)
@@ -155,9 +157,3 @@ def _command(main_class: str, *args: str) -> list[str]:
     class_path = f"{kafka_jars.kafka_jars()}/*"
     flags = ["-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
     return [kafka_jars.find_java(), *flags, "-cp", class_path, main_class, *args]
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -14,12 +13,16 @@ from typing import Self
 
 from clients.raw_client import Closed, RawClient, wait_until
 
+from moldau.testing.broker import PARENT_VARIABLE
+from moldau.testing.ports import ReservedPort
 from moldau.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 30
 # What no test must ever find in a log: an exception that nobody foresaw.
 _UNFORESEEN = ("Traceback", "Task exception was never retrieved", "AssertionError", "Exception ignored")
+# As /proc/net/tcp says it.
+_ESTABLISHED = "01"
 
 
 class RoughBroker:
@@ -37,10 +40,12 @@ class RoughBroker:
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.data = data or folder / "data"
-        self.address, self.controller_address = (f"127.0.0.1:{port}" for port in _free_ports(2))
+        # Kept through all lives of the broker, so that nobody takes its ports while it is down.
+        self._ports = (ReservedPort(), ReservedPort())
+        self.address, self.controller_address = (port.address for port in self._ports)
         self._log = folder / "server.log"
         self._config = folder / "server.properties"
-        self._environment = os.environ | dict(environment or {})
+        self._environment = os.environ | {PARENT_VARIABLE: str(os.getpid())} | dict(environment or {})
         self._is_plaintext = protocol == "PLAINTEXT"
         self._wrapper = list(wrapper)
         self._process: subprocess.Popen[bytes] | None = None
@@ -149,6 +154,16 @@ class RoughBroker:
                 count += os.readlink(descriptor).startswith("socket:")
         return count
 
+    def ports_connected(self) -> set[int]:
+        """The ports of those whom it takes for connected."""
+        own = int(self.address.rpartition(":")[2])
+        found = set()
+        for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+            local, remote, state = (line.split()[column] for column in (1, 2, 3))
+            if int(local.partition(":")[2], 16) == own and state == _ESTABLISHED:
+                found.add(int(remote.partition(":")[2], 16))
+        return found
+
     def send_signal(self, number: signal.Signals) -> None:
         """Send a signal, and leave it at that."""
         self._running.send_signal(number)
@@ -183,12 +198,3 @@ class RoughBroker:
 
 def _command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "moldau", *arguments]
-
-
-def _free_ports(count: int) -> list[int]:
-    servers = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        return [server.getsockname()[1] for server in servers]
-    finally:
-        for server in servers:
-            server.close()

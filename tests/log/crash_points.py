@@ -256,13 +256,22 @@ class Broker:
     def delete_records(self, offset: int) -> None:
         """Move the log's start, as DeleteRecords does."""
         self.promise.start_max = max(self.promise.start_max, offset)
+        self._begin_at(offset)
+
+    def _begin_at(self, offset: int) -> None:
+        """Let the log begin later, durably first."""
+        self._disk.flush_blocking(
+            checkpoints.write_offsets(self._disk, checkpoints.LOG_STARTS, {PARTITION: offset})
+        )
+        self.promise.start_min = max(self.promise.start_min, offset)
         self.log.advance_log_start(offset)
 
     def retain(self, *, bytes_max: int) -> None:
         """Delete the oldest segments until at most `bytes_max` are left."""
         self.promise.start_max = self.log.high_watermark
         self.log.config = replace(CONFIG, retention_bytes=bytes_max)
-        self.log.apply_retention(self._now_ms())
+        self._begin_at(self.log.start_after_retention(self._now_ms()))
+        self.log.delete_segments(self._now_ms())
         self.log.config = CONFIG
         self.promise.start_max = self.log.log_start_offset
 

@@ -120,6 +120,12 @@ class Keeper:
         data = marker(producer_id, epoch, is_commit=is_commit, timestamp=self.now_ms)
         return self.append(data, origin=Origin.COORDINATOR)
 
+    def apply_retention(self, now_ms: int) -> int:
+        """Delete what the settings no longer keep; how many segments that were."""
+        self.log.advance_log_start(self.log.start_after_retention(now_ms))
+        self.checkpoint()
+        return self.log.delete_segments(now_ms)
+
     def commit(self) -> None:
         """Flush, and count everything as committed."""
         self.flush()

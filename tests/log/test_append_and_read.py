@@ -158,7 +158,7 @@ def test_a_slice_can_be_read_after_its_segment_was_deleted() -> None:
     keeper.commit()
     data = read(keeper, 0)
     keeper.log.advance_log_start(3)
-    keeper.log.apply_retention(NOW_MS)
+    keeper.apply_retention(NOW_MS)
     assert keeper.log.remove_deleted(NOW_MS) > 0
     assert data.records is not None
     assert records_in(data.records.read())[0].offset == 0

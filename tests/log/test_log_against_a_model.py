@@ -197,7 +197,7 @@ class ModelledLog(RuleBasedStateMachine):
         log = self.keeper.log
         log.advance_log_start(int(log.high_watermark * share))
         self.keeper.checkpoint()
-        log.apply_retention(self.keeper.now_ms)
+        self.keeper.apply_retention(self.keeper.now_ms)
         log.remove_deleted(self.keeper.now_ms)
 
     # ------------------------------------------------------------ ends and beginnings

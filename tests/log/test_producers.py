@@ -144,7 +144,7 @@ def emptied(keeper: Keeper) -> None:
     keeper.log.advance_log_start(keeper.log.log_end_offset)
     keeper.log.roll()
     keeper.flush()
-    assert keeper.log.apply_retention(NOW_MS) > 0
+    assert keeper.apply_retention(NOW_MS) > 0
     keeper.flush()
     keeper.restart()
 
@@ -154,7 +154,7 @@ def emptied_and_crashed(keeper: Keeper) -> None:
     keeper.log.advance_log_start(keeper.log.log_end_offset)
     keeper.log.roll()
     for _ in range(2):
-        keeper.log.apply_retention(NOW_MS)
+        keeper.apply_retention(NOW_MS)
         keeper.log.remove_deleted(NOW_MS + (1 << 50))
         keeper.crash(Survives.SOME, seed=1)
 
@@ -222,9 +222,9 @@ def test_segments_stay_until_a_flushed_snapshot_remembers_their_producers() -> N
     keeper.commit()
     keeper.log.advance_log_start(16)
     keeper.log.roll()
-    assert keeper.log.apply_retention(NOW_MS) == 0
+    assert keeper.apply_retention(NOW_MS) == 0
     keeper.flush()
-    assert keeper.log.apply_retention(NOW_MS) > 0
+    assert keeper.apply_retention(NOW_MS) > 0
 
 
 def test_a_truncated_batch_can_be_sent_again() -> None:

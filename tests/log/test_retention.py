@@ -25,7 +25,7 @@ def hourly(config: LogConfig, hours: int = 6) -> Keeper:
 def test_segments_go_when_their_newest_record_is_older_than_retention_ms() -> None:
     for text, start in (("-1", 0), (str(2 * HOUR_MS), 3), (str(4 * HOUR_MS), 1)):
         keeper = hourly(settings({"retention.ms": text}))
-        assert keeper.log.apply_retention(NOW_MS) == start
+        assert keeper.apply_retention(NOW_MS) == start
         assert keeper.log.log_start_offset == start
         assert keeper.records()[0].offset == start
 
@@ -35,7 +35,7 @@ def test_the_oldest_segments_go_while_enough_is_left_without_them() -> None:
     size = len(batch(1, size=1000))
     for text, start in (("-1", 0), (str(3 * size), 3), (str(3 * size + 1), 2)):
         keeper = hourly(settings({"retention.bytes": text, "retention.ms": "-1"}))
-        keeper.log.apply_retention(NOW_MS)
+        keeper.apply_retention(NOW_MS)
         assert keeper.log.log_start_offset == start
 
 
@@ -43,24 +43,24 @@ def test_the_oldest_segments_go_while_enough_is_left_without_them() -> None:
 def test_only_the_delete_policy_deletes_by_age() -> None:
     for text, start in (("delete", 5), ("compact", 0), ("compact,delete", 5)):
         keeper = hourly(settings({"cleanup.policy": text, "retention.ms": "1000"}))
-        keeper.log.apply_retention(NOW_MS)
+        keeper.apply_retention(NOW_MS)
         assert keeper.log.log_start_offset == start
 
 
 def test_nothing_goes_that_is_not_committed() -> None:
     keeper = Keeper(LogConfig(segment_bytes=100, retention_ms=1))
     keeper.append(*(batch(1, timestamp=1) for _ in range(6)))
-    assert keeper.log.apply_retention(NOW_MS) == 0
+    assert keeper.apply_retention(NOW_MS) == 0
     keeper.log.advance_high_watermark(3)
-    keeper.log.apply_retention(NOW_MS)
+    keeper.apply_retention(NOW_MS)
     assert keeper.log.log_start_offset == 3
 
 
 def test_even_the_last_segment_goes_and_the_log_goes_on_where_it_was() -> None:
     keeper = hourly(LogConfig(retention_ms=1000))
-    keeper.log.apply_retention(NOW_MS + 2000)
+    keeper.apply_retention(NOW_MS + 2000)
     assert (keeper.log.log_start_offset, keeper.log.log_end_offset) == (6, 6)
-    assert keeper.log.apply_retention(NOW_MS + 2000) == 0
+    assert keeper.apply_retention(NOW_MS + 2000) == 0
     keeper.flush()
     assert (keeper.restart().log_start_offset, keeper.append(batch(1)).first_offset) == (6, 6)
 
@@ -69,14 +69,14 @@ def test_a_segment_without_timestamps_is_not_deleted_by_age() -> None:
     keeper = Keeper(LogConfig(segment_bytes=100, retention_ms=1))
     keeper.append(*(batch(1, timestamp=-1) for _ in range(3)))
     keeper.commit()
-    assert keeper.log.apply_retention(NOW_MS) == 0
+    assert keeper.apply_retention(NOW_MS) == 0
 
 
 @pytest.mark.honours("file.delete.delay.ms")
 def test_files_of_deleted_segments_stay_for_file_delete_delay_ms() -> None:
     for text, left_after_a_second in (("1000", 0), ("5000", 5)):
         keeper = hourly(settings({"file.delete.delay.ms": text, "retention.ms": "1000"}))
-        keeper.log.apply_retention(NOW_MS)
+        keeper.apply_retention(NOW_MS)
         assert len(keeper.names(".log.deleted")) == 5
         assert keeper.names(".log") == ["00000000000000000005.log"]
         assert keeper.log.remove_deleted(NOW_MS + 999) == 0
@@ -86,7 +86,7 @@ def test_files_of_deleted_segments_stay_for_file_delete_delay_ms() -> None:
 
 def test_files_set_aside_are_gone_after_a_restart() -> None:
     keeper = hourly(LogConfig(retention_ms=1000))
-    keeper.log.apply_retention(NOW_MS)
+    keeper.apply_retention(NOW_MS)
     keeper.restart()
     assert keeper.names(".deleted") == []
 
@@ -100,7 +100,7 @@ def test_records_are_deleted_up_to_any_committed_offset() -> None:
     keeper.commit()
     keeper.log.advance_log_start(9)
     assert keeper.log.log_start_offset == 9
-    assert keeper.log.apply_retention(NOW_MS) == 5
+    assert keeper.apply_retention(NOW_MS) == 5
     assert keeper.log.segments[0].base_offset == 5
     keeper.flush()
     assert keeper.restart().log_start_offset == 9

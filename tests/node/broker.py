@@ -15,6 +15,7 @@ from moldau.node.config import NodeConfig
 from moldau.node.node import Node
 from moldau.node.storage import format_directory, standalone_voters
 from moldau.sim.cluster import EPOCH_MS, Cluster
+from moldau.sim.disk import SimDisk
 from moldau.wire import framing
 from moldau.wire.message import Request, Response
 from moldau.wire.messages import spoken_versions
@@ -130,6 +131,11 @@ class Broker:
         )
 
     @property
+    def disk(self) -> SimDisk:
+        """The broker's disk, to damage it."""
+        return self._machine.disk
+
+    @property
     def config(self) -> NodeConfig:
         """The node's file of settings."""
         return NodeConfig.of(_SETTINGS | self._settings)
@@ -146,10 +152,23 @@ class Broker:
 
     def start(self) -> None:
         """Start it, and wait until it serves clients."""
+        self.begin()
+        self.run_until(lambda: self._is_ready)
+
+    def begin(self) -> None:
+        """Start it, and wait for nothing."""
         self._is_ready = False
         self._wire = None
         self._machine.start()
-        self.run_until(lambda: self._is_ready)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process is there."""
+        return self._machine.is_alive
+
+    def tell_to_stop(self) -> None:
+        """The same as `stop`, without waiting for it."""
+        self._machine.stop(timeout_ms=0)
 
     def stop(self) -> None:
         """Stop it as SIGTERM does."""
@@ -470,6 +489,11 @@ class Wire:
         """Send a request and wait for its response."""
         self.send(request, version)
         return self.receive()
+
+    def close(self) -> None:
+        """Close the connection, as a client that crashes does."""
+        assert self._connection is not None
+        self._connection.abort()
 
     def until_closed(self, *, timeout_ms: int = 60_000) -> None:
         """Wait until the broker closes the connection."""

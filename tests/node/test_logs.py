@@ -16,7 +16,8 @@ class Terminal(io.StringIO):
 
 
 @pytest.fixture(autouse=True)
-def _root_as_it_was() -> Iterator[None]:
+def _root_as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("NO_COLOR", "1")
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     yield
@@ -33,6 +34,27 @@ def test_people_read_lines_on_a_terminal() -> None:
     get_logger("moldau.node.quorum").info("leader elected", epoch=3, votes=[1, 2], why="it had to be")
     (line,) = told(stream)
     assert line.endswith(' INFO    node.quorum: leader elected epoch=3 votes="[1, 2]" why="it had to be"')
+
+
+def test_a_terminal_shows_what_matters_in_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR")
+    monkeypatch.setenv("TERM", "xterm")
+    configure(stream := Terminal())
+    log = get_logger("moldau.node.quorum")
+    log.info("as usual")
+    log.warning("peer lost", peer="\x1b[31m")
+    usual, unusual = told(stream)
+    assert usual.endswith("\x1b[2mINFO   \x1b[0m node.quorum: as usual")
+    assert unusual.endswith("\x1b[33mWARNING\x1b[0m node.quorum: peer lost peer=\\x1b[31m")
+
+
+@pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
+def test_colours_can_be_refused(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    monkeypatch.delenv("NO_COLOR")
+    monkeypatch.setenv(name, value)
+    configure(stream := Terminal())
+    get_logger("moldau.x").error("bad")
+    assert stream.getvalue()[:-1].isprintable()
 
 
 def test_programs_read_json_elsewhere() -> None:

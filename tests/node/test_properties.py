@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from moldau.node.properties import MalformedProperties, parse_properties
+from moldau.node.properties import MalformedProperties, parse_properties, read_properties
 
 TEXTS: dict[str, dict[str, str]] = {
     "": {},
@@ -34,6 +34,11 @@ TEXTS: dict[str, dict[str, str]] = {
 @pytest.mark.parametrize("text", TEXTS)
 def test_names_and_values_are_told_apart(text: str) -> None:
     assert parse_properties(text) == TEXTS[text]
+
+
+def test_each_value_knows_its_line() -> None:
+    written = read_properties("# first\na=1\\\n  2\nb=3\na=4")
+    assert written == {"a": ("4", 5), "b": ("3", 4)}
 
 
 LOAD = """

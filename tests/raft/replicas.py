@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from moldau.model.ids import ClusterId, DirectoryId, Epoch, NodeId, Offset, Uuid
 from moldau.raft.control import voter_changes, voters_record

@@ -1,8 +1,9 @@
 """Who leads, and what must be durable before anybody hears of it."""
 
-from dataclasses import replace
+from dataclasses import replace as copy_of
 
 import pytest
+from msgspec.structs import replace
 from raft.replicas import CLUSTER, NOTHING, MemoryLog, Post, Replica, batch_of, three, voter, voters
 
 from moldau.model.errors import ErrorCode
@@ -107,7 +108,7 @@ def test_a_candidate_with_an_older_log_gets_no_vote() -> None:
         (OffsetAndEpoch(Offset(1), Epoch(4)), True),
     ):
         for is_pre_vote in (True, False):
-            replica = Replica(1, voters(1, 2, 3), log=replace(log), election=ElectionState(Epoch(3)))
+            replica = Replica(1, voters(1, 2, 3), log=copy_of(log), election=ElectionState(Epoch(3)))
             request = vote(2, 1, epoch=5, is_pre_vote=is_pre_vote, log_end=log_end)
             assert ask(replica, request).is_granted is is_granted
 

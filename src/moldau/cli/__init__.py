@@ -13,6 +13,7 @@ import moldau
 
 # Command -> the line that `moldau --help` shows for it, kept here so that help imports none of the modules.
 COMMANDS = {
+    "dev": "Run a broker to develop against, with nothing to set up.",
     "start": "Run a node until it is told to stop.",
     "storage": "Make the data directory of a node ready, or look at it.",
     "topic": "Create, look at, change, fill and read topics.",
@@ -35,6 +36,9 @@ KAFKA_TOOLS = {
 }
 
 INTERRUPTED = 130
+
+# The id of the process that starts a command which must not outlive it, as `moldau.testing` does.
+PARENT_VARIABLE = "MOLDAU_ENDS_WITH"
 
 
 class SuggestingGroup(click.Group):
@@ -104,6 +108,7 @@ def main() -> None:
 
     \b
     Start here:
+      moldau dev                     a broker at 127.0.0.1:9092, with nothing to set up
       moldau version                 what is installed, and how fast it can be
       moldau topic create orders     a topic on the cluster at 127.0.0.1:9092; -b says where else
       moldau produce orders hello    a record into it
@@ -113,3 +118,8 @@ def main() -> None:
     Results go to stdout, everything else to stderr; -o json gives results to scripts. Exit codes: 0 done,
     1 failed, 2 wrong usage, 3 not found, 4 not allowed, 5 unreachable or too late, 130 interrupted.
     """
+    # Taken out of the environment, because what this process starts has another parent.
+    if parent_id := os.environ.pop(PARENT_VARIABLE, None):
+        from moldau.cli._parent import end_with
+
+        end_with(int(parent_id))

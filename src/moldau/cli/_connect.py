@@ -138,6 +138,16 @@ def complete_topic(ctx: click.Context, parameter: click.Parameter, incomplete: s
     return sorted(topic.name for topic in reply.topics if topic.name and topic.name.startswith(incomplete))
 
 
+def complete_setting(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """The settings of a topic, or of what the argument `kind` names, with `=` where a value must follow."""
+    from moldau.model.settings.resolve import SETTINGS
+    from moldau.model.settings.setting import Scope
+
+    scope = Scope.BROKER if ctx.params.get("kind") == "broker" else Scope.TOPIC
+    end = "=" if "VALUE" in (parameter.metavar or "") else ""
+    return [f"{name}{end}" for name in sorted(SETTINGS[scope]) if name.startswith(incomplete)]
+
+
 def topic_argument(*, several: bool = False) -> Callable[[Decorated], Decorated]:
     """A TOPIC that the shell can complete, or some."""
     if several:

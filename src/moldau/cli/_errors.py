@@ -86,8 +86,13 @@ def failure_of(error: KafkaError, where: object | None = None, *, what: str = ""
     """An error of the cluster as its user is told it, after `what` could not be done."""
     place = "" if where is None or str(where) in error.message else f"{where}: "
     advice = getattr(error, "advice", "")
-    reason = f"{what}{place}{error.message} {advice}"
+    reason = f"{what}{place}{as_sentence(error.message)} {advice}"
     return _KINDS.get(error.code, Failure)(reason, error.code)
+
+
+def as_sentence(text: str) -> str:
+    """The text with a full stop at its end, unless it has one."""
+    return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
 def unreachable(why: str) -> Failure:

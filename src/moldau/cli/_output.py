@@ -74,7 +74,8 @@ def confirm(question: str, *, is_sure: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise click.UsageError(f"{question} Confirm with --yes.")
-    click.confirm(question, abort=True, err=True)
+    if not click.confirm(question, err=True):
+        raise click.ClickException("Nothing was done.")
 
 
 yes_option: Final = click.option("-y", "--yes", "is_sure", is_flag=True, help="Do not ask.")

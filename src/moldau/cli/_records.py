@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 if TYPE_CHECKING:
     from moldau.model.ids import TopicPartition
     from moldau.wire.records.record import Record
@@ -44,20 +46,16 @@ class NewRecord:
 
 def record_to_json(place: TopicPartition, record: Record) -> bytes:
     """One line; bytes that are not UTF-8 are `{"base64": ...}`."""
-    line = json.dumps(
-        {
-            "topic": place.topic,
-            "partition": place.partition,
-            "offset": record.offset,
-            "timestamp": record.timestamp,
-            "key": bytes_to_json(record.key),
-            "value": bytes_to_json(record.value),
-            "headers": [[name, bytes_to_json(value)] for name, value in record.headers],
-        },
-        ensure_ascii=False,
-        separators=(",", ":"),
-    )
-    return line.encode() + b"\n"
+    fields = {
+        "topic": place.topic,
+        "partition": place.partition,
+        "offset": record.offset,
+        "timestamp": None if record.timestamp < 0 else record.timestamp,
+        "key": bytes_to_json(record.key),
+        "value": bytes_to_json(record.value),
+        "headers": [[name, bytes_to_json(value)] for name, value in record.headers],
+    }
+    return msgspec.json.encode(fields) + b"\n"
 
 
 def record_from_json(line: bytes) -> NewRecord:
@@ -71,8 +69,8 @@ def record_from_json(line: bytes) -> NewRecord:
     for name in fields:
         if name not in _WRITTEN and name not in _IGNORED:
             near = difflib.get_close_matches(name, _WRITTEN, n=1)
-            hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(_WRITTEN)}"
-            raise BadRecord(f"it has '{name}'; {hint}")
+            hint = f", perhaps for '{near[0]}'" if near else f"; there are {', '.join(_WRITTEN)}"
+            raise BadRecord(f"it has '{name}'{hint}")
     if "value" not in fields:
         raise BadRecord('it has no "value"; null is one')
     return NewRecord(

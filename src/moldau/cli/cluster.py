@@ -134,31 +134,36 @@ def brokers_check(cluster: DescribeClusterResponse) -> Check:
 
 def quorum_check(quorum: DescribeQuorumResponsePartitionData) -> Check:
     """Whether the controllers have a leader."""
-    voters = len(quorum.current_voters)
-    if quorum.leader_id < 0:
-        return Check("quorum", False, f"no leader among {voters} voters")
-    return Check("quorum", True, f"node {quorum.leader_id} leads {voters} voters")
+    voters = ", ".join(str(row.replica_id) for row in quorum.current_voters)
+    is_led = quorum.leader_id >= 0
+    return Check(
+        "quorum", is_led, f"{f'node {quorum.leader_id}' if is_led else 'nobody'} leads, voters: {voters}"
+    )
 
 
 def partition_checks(topics: list[MetadataResponseTopic]) -> list[Check]:
     """Whether partitions have leaders and all their replicas."""
     rows = [(f"{topic.name}-{row.partition_index}", row) for topic in topics for row in topic.partitions]
-    without_leader = [name for name, row in rows if row.leader_id < 0]
-    lacking = [name for name, row in rows if len(row.isr_nodes) < len(row.replica_nodes)]
-    offline = [name for name, row in rows if row.offline_replicas]
     return [
-        Check("leaders", not without_leader, f"{counted(without_leader)} of {len(rows)} partitions without"),
-        Check("replicas in sync", not lacking, f"{counted(lacking)} of {len(rows)} partitions lack some"),
-        Check("replicas online", not offline, f"{counted(offline)} of {len(rows)} partitions lack some"),
+        partitions_check(name, [place for place, row in rows if lacks(row)], len(rows))
+        for name, lacks in (
+            ("leaders", lambda row: row.leader_id < 0),
+            ("replicas in sync", lambda row: len(row.isr_nodes) < len(row.replica_nodes)),
+            ("replicas online", lambda row: bool(row.offline_replicas)),
+        )
     ]
 
 
-def counted(names: list[str]) -> str:
-    """How many there are, and the first of them."""
-    if not names:
-        return "0"
-    more = ", ..." if len(names) > _NAMED_MAX else ""
-    return f"{len(names)} ({', '.join(names[:_NAMED_MAX])}{more})"
+def partitions_check(name: str, lacking: list[str], total: int) -> Check:
+    """Whether no partition lacks something, and which do."""
+    if not lacking:
+        return Check(name, True, f"of all partitions ({total})")
+    more = ", ..." if len(lacking) > _NAMED_MAX else ""
+    return Check(
+        name,
+        False,
+        f"{len(lacking)} of {total} partitions lack some: {', '.join(lacking[:_NAMED_MAX])}{more}",
+    )
 
 
 # ---------------------------------------------------------------- quorum and features

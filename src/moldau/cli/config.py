@@ -8,8 +8,16 @@ from typing import TYPE_CHECKING
 import click
 
 from moldau.cli import SuggestingGroup
-from moldau.cli._connect import Target, cluster_options, parse_pairs, run
+from moldau.cli._connect import (
+    Target,
+    cluster_options,
+    complete_setting,
+    complete_topic,
+    parse_pairs,
+    run,
+)
 from moldau.cli._errors import NotFound
+from moldau.cli._explain import explain
 from moldau.cli._output import output_option, print_json, print_table
 from moldau.cli._settings import ALL_BROKERS, DEFAULT, SOURCES, change_settings, resource
 
@@ -29,18 +37,29 @@ def command() -> None:
       moldau config set topic orders retention.ms=3600000
       moldau config set broker default log.retention.ms=3600000     of all brokers
       moldau config delete topic orders retention.ms
+      moldau config explain -c server.properties                    what a server would start with
     """
 
 
+command.add_command(explain)
+
+
+def complete_name(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """The topics, or what all brokers share."""
+    if ctx.params.get("kind") == "topic":
+        return complete_topic(ctx, parameter, incomplete)
+    return [ALL_BROKERS] if ALL_BROKERS.startswith(incomplete) else []
+
+
 kind_argument = click.argument("kind", type=click.Choice(["topic", "broker"]))
-name_argument = click.argument("name")
+name_argument = click.argument("name", shell_complete=complete_name)
 dry_run_option = click.option("--dry-run", is_flag=True, help="Only say whether it could be done.")
 
 
 @command.command("get")
 @kind_argument
 @name_argument
-@click.argument("settings", metavar="[SETTING]...", nargs=-1)
+@click.argument("settings", metavar="[SETTING]...", nargs=-1, shell_complete=complete_setting)
 @click.option("--all", "is_all", is_flag=True, help="Show those that have their defaults too.")
 @output_option
 @cluster_options
@@ -101,7 +120,9 @@ def get(target: Target, kind: str, name: str, settings: tuple[str, ...], is_all:
 @command.command("set")
 @kind_argument
 @name_argument
-@click.argument("changes", metavar="SETTING=VALUE...", nargs=-1, required=True)
+@click.argument(
+    "changes", metavar="SETTING=VALUE...", nargs=-1, required=True, shell_complete=complete_setting
+)
 @dry_run_option
 @cluster_options
 def set_settings(target: Target, kind: str, name: str, changes: tuple[str, ...], dry_run: bool) -> None:
@@ -118,7 +139,7 @@ def set_settings(target: Target, kind: str, name: str, changes: tuple[str, ...],
 @command.command("delete")
 @kind_argument
 @name_argument
-@click.argument("settings", metavar="SETTING...", nargs=-1, required=True)
+@click.argument("settings", metavar="SETTING...", nargs=-1, required=True, shell_complete=complete_setting)
 @dry_run_option
 @cluster_options
 def delete(target: Target, kind: str, name: str, settings: tuple[str, ...], dry_run: bool) -> None:

@@ -103,7 +103,7 @@ def command(
         for place, span in held.items():
             if starts[place] > span.end and isinstance(where, AtOffset):
                 raise Failure(
-                    f"{place} ends before offset {starts[place]}: it holds {span.first} to {span.end}."
+                    f"{place} ends at offset {span.end}, before {starts[place]}."
                     f" If that is meant as a time, write @{starts[place]}."
                 )
             if starts[place] < span.first:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Final
 
@@ -115,13 +116,16 @@ def command(
             return
         number = 0
         async for batch in line_batches():
-            records = []
+            records: list[NewRecord] = []
             for line in batch:
                 number += 1
                 try:
                     record = record_from_json(line) if form == "json" else lines.record(line)
                 except BadRecord as error:
-                    raise Failure(f"Line {number} is no record: {error}.") from error
+                    # What comes before is written, so that whoever mends the line can go on from there.
+                    yield records
+                    yield []
+                    raise Failure(f"Line {number} is no record: {error}.{told_before(number)}") from error
                 records.append(with_defaults(record, defaults))
             advance(sum(map(len, batch)) + len(batch))
             yield records
@@ -132,11 +136,22 @@ def command(
             raise no_such_topic(topic, topics)
         settings = {"acks": acks, "compression_type": compression, "partitioner": partitioner}
         total = stdin_bytes()
-        with progress(f"writing to {topic}, bytes", total=total, is_wanted=total is not None) as advance:
+        if not (values or tombstone) and sys.stdin.isatty():
+            note(f"Each line is a record of {topic}; Ctrl-D ends.")
+        with progress(
+            f"writing to {topic}", total=total, unit="bytes", is_wanted=total is not None
+        ) as advance:
             await write(client, topic, batches(advance), settings=settings, on_delivered=report.delivered)
 
     run(target, produce)
     report.finish(topic)
+
+
+def told_before(number: int) -> str:
+    """What became of the lines before this one."""
+    if number == 1:
+        return ""
+    return " The line before it was written." if number == 2 else f" The {number - 1} before it were written."
 
 
 def with_defaults(record: NewRecord, defaults: NewRecord) -> NewRecord:

@@ -6,15 +6,15 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TypedDict
 
 import click
 
 from moldau.cli._config import config_option, read_config
-from moldau.log.checkpoints import read_identity
+from moldau.cli._serving import complaints
+from moldau.log.checkpoints import META_PROPERTIES, read_identity
 from moldau.model.errors import MalformedMessage
 from moldau.model.ids import ClusterId, DirectoryId, uuid_from_random, uuid_to_text
 from moldau.node.config import NodeConfig
@@ -26,7 +26,6 @@ from moldau.node.storage import (
     standalone_voters,
 )
 from moldau.raft.voters import VoterSet
-from moldau.world.ports import DiskFailed
 from moldau.world.real.disk import RealDisk
 
 
@@ -54,7 +53,7 @@ def command() -> None:
 @command.command("random-uuid")
 def random_uuid() -> None:
     """Print a new id for a cluster or a directory."""
-    click.echo(uuid_to_text(uuid_from_random(os.urandom(16))))
+    click.echo(new_id())
 
 
 @command.command("format")
@@ -84,7 +83,7 @@ def random_uuid() -> None:
     help="Begin with a feature at a level.",
 )
 def format_storage(
-    path: Path,
+    path: Path | None,
     cluster_id: str,
     is_standalone: bool,
     initial_controllers: str | None,
@@ -109,29 +108,18 @@ def format_storage(
             "Give only one of --standalone, --initial-controllers and --no-initial-controllers."
         )
     config, levels = read_config(path), parse_levels(features)
-    with complaints():
-        directory_id = DirectoryId(uuid_from_random(os.urandom(16)))
-        if initial_controllers is not None:
-            voters = parse_initial_controllers(initial_controllers, config)
-            mine = voters.find(config.node_id)
-            directory_id = directory_id if mine is None else mine.key.directory_id
-        else:
-            voters = chosen_voters(config, directory_id, is_standalone=is_standalone, is_joining=is_joining)
-        disk = RealDisk(config.log_directory)
-        try:
-            lock_directory(disk, config)
-            is_new = format_directory(
-                disk,
-                config,
-                cluster_id=ClusterId(cluster_id),
-                directory_id=directory_id,
-                voters=voters,
-                levels=levels,
-                timestamp=time.time_ns() // 1_000_000,
-                is_ignoring_formatted=ignore_formatted,
-            )
-        finally:
-            disk.close()
+    with complaints(config.log_directory):
+        is_new = format_for(
+            config,
+            ClusterId(cluster_id),
+            lambda directory_id: (
+                chosen_voters(config, directory_id, is_standalone=is_standalone, is_joining=is_joining)
+                if initial_controllers is None
+                else parse_initial_controllers(initial_controllers, config)
+            ),
+            levels=levels,
+            is_ignoring_formatted=ignore_formatted,
+        )
     done = "is formatted" if is_new else "was formatted already"
     click.echo(f"{config.log_directory} {done}: node {config.node_id} of cluster {cluster_id}.")
 
@@ -139,10 +127,10 @@ def format_storage(
 @command.command("info")
 @config_option
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
-def info(path: Path, output: str) -> None:
+def info(path: Path | None, output: str) -> None:
     """Show whose data directory it is; exit code 1 if a node cannot start with it."""
     config = read_config(path)
-    with complaints():
+    with complaints(config.log_directory):
         found = information(config)
     if output == "json":
         click.echo(json.dumps(found, indent=2))
@@ -152,6 +140,68 @@ def info(path: Path, output: str) -> None:
         for name, value in rows.items():
             click.echo(f"{name.replace('_', ' '):<12}  {'–' if value is None else value}")
     sys.exit(bool(found["problems"]))
+
+
+def format_for(
+    config: NodeConfig,
+    cluster_id: ClusterId,
+    voters_with: Callable[[DirectoryId], VoterSet],
+    *,
+    levels: Mapping[str, int],
+    is_ignoring_formatted: bool,
+) -> bool:
+    """Make the directory the node's in this cluster; `voters_with` its id is the quorum that begins."""
+    directory_id = DirectoryId(uuid_from_random(os.urandom(16)))
+    voters = voters_with(directory_id)
+    mine = voters.find(config.node_id)
+    disk = RealDisk(config.log_directory)
+    try:
+        lock_directory(disk, config)
+        return format_directory(
+            disk,
+            config,
+            cluster_id=cluster_id,
+            directory_id=directory_id if mine is None else mine.key.directory_id,
+            voters=voters,
+            levels=levels,
+            timestamp=time.time_ns() // 1_000_000,
+            is_ignoring_formatted=is_ignoring_formatted,
+        )
+    finally:
+        disk.close()
+
+
+def format_if_new(config: NodeConfig, cluster_id: str | None) -> bool:
+    """Format a directory that never was, as the settings say; without a cluster's id it is a new cluster's.
+
+    Only a node that is the whole quorum can begin one. A broker must be told which cluster it joins.
+    """
+    if cluster_id is None and is_formatted(config.log_directory):
+        return False
+    if cluster_id is None and not config.is_controller:
+        raise UnusableDirectory(
+            f"The directory {config.log_directory} is not formatted, and a broker joins a cluster that"
+            " exists: give its --cluster-id."
+        )
+    return format_for(
+        config,
+        ClusterId(cluster_id or new_id()),
+        lambda directory_id: chosen_voters(
+            config, directory_id, is_standalone=config.is_alone, is_joining=False
+        ),
+        levels={},
+        is_ignoring_formatted=True,
+    )
+
+
+def is_formatted(directory: str) -> bool:
+    """Whether a directory says that it is some node's."""
+    return os.path.exists(os.path.join(directory, META_PROPERTIES))
+
+
+def new_id() -> str:
+    """An id that nothing else has."""
+    return uuid_to_text(uuid_from_random(os.urandom(16)))
 
 
 def chosen_voters(
@@ -213,14 +263,3 @@ def information(config: NodeConfig) -> Info:
     if identity.node_id != config.node_id:
         found["problems"].append(f"node.id is {config.node_id} in the settings")
     return found
-
-
-@contextmanager
-def complaints() -> Iterator[None]:
-    """A block whose complaints end the command with one line."""
-    try:
-        yield
-    except (UnusableDirectory, DiskFailed) as error:
-        raise click.ClickException(str(error)) from error
-    except OSError as error:
-        raise click.ClickException(f"{error.filename or 'The disk'}: {error.strerror}.") from error

@@ -12,11 +12,12 @@ from moldau.cli._connect import (
     Target,
     asking,
     cluster_options,
+    complete_setting,
     pairs_callback,
     run,
     topic_argument,
 )
-from moldau.cli._errors import failure_of, no_such_topic
+from moldau.cli._errors import Failure, failure_of, no_such_topic
 from moldau.cli._output import (
     Cell,
     Json,
@@ -28,11 +29,12 @@ from moldau.cli._output import (
     print_table,
     yes_option,
 )
-from moldau.cli._positions import AtOffset, End, Where, WhereType, offsets_at, partitions_of, spans
+from moldau.cli._positions import AtOffset, End, Span, Where, WhereType, offsets_at, partitions_of, spans
 
 if TYPE_CHECKING:
     from moldau.client import Client
     from moldau.client.admin import NewTopic
+    from moldau.model.ids import TopicPartition
     from moldau.wire.messages.metadata import MetadataResponseTopic
 
 
@@ -77,6 +79,7 @@ config_option = click.option(
     metavar="NAME=VALUE",
     multiple=True,
     callback=pairs_callback,
+    shell_complete=complete_setting,
     help="A setting of the topic; may be given several times.",
 )
 dry_run_option = click.option("--dry-run", is_flag=True, help="Only say whether it could be done.")
@@ -115,6 +118,8 @@ def list_topics(target: Target, internal: bool, output: str) -> None:
             ["TOPIC", "PARTITIONS", "REPLICAS"],
             [(row["name"], row["partitions"], row["replication_factor"]) for row in rows],
         )
+        if not rows:
+            note("There are no topics; moldau topic create NAME makes one.")
 
 
 @command.command("describe")
@@ -347,13 +352,14 @@ def delete(target: Target, topics: tuple[str, ...], if_exists: bool, is_sure: bo
       moldau topic delete orders
       moldau topic delete orders payments --yes --if-exists
     """
+    with asking(target) as ask:
+        known = [topic.name for topic in every_topic(ask) if topic.name]
+    for name in topics:
+        if name not in known and not if_exists:
+            raise no_such_topic(name, known)
+    confirm(f"Delete {', '.join(topics)} with all records?", is_sure=is_sure)
 
     async def delete_all(client: Client) -> None:
-        known = await client.admin.list_topics()
-        for name in topics:
-            if name not in known and not if_exists:
-                raise no_such_topic(name, known)
-        confirm(f"Delete {', '.join(topics)} with all records?", is_sure=is_sure)
         for name in topics:
             if name in known:
                 await client.admin.delete_topics(name)
@@ -370,9 +376,17 @@ def delete(target: Target, topics: tuple[str, ...], if_exists: bool, is_sure: bo
     metavar="NAME=VALUE",
     multiple=True,
     callback=pairs_callback,
+    shell_complete=complete_setting,
     help="Change a setting; may be given several times.",
 )
-@click.option("--unset", "resets", metavar="NAME", multiple=True, help="Let the default count again.")
+@click.option(
+    "--unset",
+    "resets",
+    metavar="NAME",
+    multiple=True,
+    shell_complete=complete_setting,
+    help="Let the default count again.",
+)
 @dry_run_option
 @cluster_options
 def alter(
@@ -451,27 +465,30 @@ def trim(
       moldau topic trim orders --before end --yes    everything
     """
 
-    async def trim_all(client: Client) -> list[dict[str, Cell]]:
+    async def look(client: Client) -> tuple[dict[TopicPartition, Span], dict[TopicPartition, int]]:
         places = await partitions_of(client, topic, partitions)
         held = await spans(client.admin, places)
         cuts = await offsets_at(client.admin, held, where)
+        for place, span in held.items():
+            if cuts[place] > span.end:
+                raise Failure(f"{place} ends at offset {span.end}, before {cuts[place]}.")
         if not isinstance(where, AtOffset | End):
             cuts = {place: max(cut, held[place].first) for place, cut in cuts.items()}
-        doomed = sum(max(0, min(cut, held[place].end) - held[place].first) for place, cut in cuts.items())
-        confirm(f"Delete {doomed} offsets of {topic}?", is_sure=is_sure)
+        return held, cuts
+
+    async def trim_all(client: Client) -> list[dict[str, Cell]]:
         starts = await client.admin.delete_records(
             {(place.topic, place.partition): cut for place, cut in cuts.items()}
         )
         return [
-            {
-                "topic": place.topic,
-                "partition": place.partition,
-                "start": starts[place],
-                "end": held[place].end,
-            }
-            for place in places
+            {"topic": place.topic, "partition": place.partition, "start": starts[place], "end": span.end}
+            for place, span in held.items()
         ]
 
+    held, cuts = run(target, look)
+    doomed = sum(max(0, cut - held[place].first) for place, cut in cuts.items())
+    # Not while the loop runs: it would take an interrupt for itself.
+    confirm(f"Delete {doomed} offsets of {topic}?", is_sure=is_sure)
     rows = run(target, trim_all)
     if output == "json":
         print_json(rows)

@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -24,7 +23,6 @@ from moldau.client.errors import ClientError, Unreachable
 from moldau.client.offsets import EARLIEST, LATEST, MAX_TIMESTAMP
 from moldau.client.producer import Delivered, Delivery, Producer
 from moldau.client.settings import ClientSettings, SettingValue, parse_addresses
-from moldau.world.clock import LoopClock
 from moldau.world.ports import Clock, Network, Randomness, Tasks
 
 if TYPE_CHECKING:
@@ -76,7 +74,7 @@ class _Ports:
 
 
 def _real_ports(settings: ClientSettings) -> _Ports:
-    from moldau.world.real import RealRandomness, RealTasks
+    from moldau.world.real import RealClock, RealRandomness, RealTasks
     from moldau.world.real.network import RealNetwork
 
     tls = None
@@ -85,7 +83,7 @@ def _real_ports(settings: ClientSettings) -> _Ports:
 
         tls = ssl.create_default_context(cafile=settings.ssl_ca_location or None)
     return _Ports(
-        clock=LoopClock(wall_ms=lambda: time.time_ns() // 1_000_000),
+        clock=RealClock(),
         randomness=RealRandomness(),
         tasks=RealTasks(),
         network=RealNetwork(client_tls=tls),

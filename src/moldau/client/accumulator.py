@@ -26,11 +26,16 @@ UNKNOWN_OFFSET = -1
 _RECORD_OVERHEAD_BYTES = 21
 _HEADER_OVERHEAD_BYTES = 6
 
-# After these nobody knows whether the batch was written.
+# After these nobody knows whether the batch was written. A broker that loses or closes a partition says the
+# same to those whose batch it has refused and to those whose batch it has in its log and cannot commit.
 _FATE_UNKNOWN = (
     ErrorCode.NETWORK_EXCEPTION,
     ErrorCode.REQUEST_TIMED_OUT,
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.UNKNOWN_SERVER_ERROR,
 )
 
 
@@ -80,7 +85,7 @@ class Batch:
         "attempts",
         "base_sequence",
         "created_ms",
-        "is_fate_unknown",
+        "doubt",
         "number",
         "on_done",
         "outcome",
@@ -98,7 +103,8 @@ class Batch:
         self.records: list[Record] = []
         self.size_bytes = HEADER_BYTES
         self.attempts = 0
-        self.is_fate_unknown = False
+        self.doubt: ClientError | None = None
+        """The last answer, or lack of one, that left open whether the batch was written."""
         self.producer_id = -1
         self.producer_epoch = -1
         self.base_sequence = NO_SEQUENCE
@@ -284,6 +290,13 @@ class Accumulator:
 
     def _start_new_epoch(self, line: _Line) -> None:
         assert not line.in_flight, "a new epoch starts when nothing of the old one is under way"
+        # In another epoch the broker would not know them again, and might write them twice. That is looked at
+        # only now, as what was under way when the gap came about may have been written, too.
+        for batch in list(line.waiting):
+            if batch.doubt is not None:
+                line.waiting.remove(batch)
+                self._settle(batch, Failed(batch.doubt))
+        self._note_if_idle(line)
         line.has_gap = line.is_introduced = False
         line.next_sequence = _FIRST_SEQUENCE
         if line.producer_epoch < PRODUCER_EPOCH_MAX:
@@ -312,10 +325,11 @@ class Accumulator:
         line = self._lines[batch.partition]
         line.in_flight.remove(batch)
         code = error.code
-        batch.is_fate_unknown |= code in _FATE_UNKNOWN
+        if code in _FATE_UNKNOWN:
+            batch.doubt = error
         if code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
             self._settle(batch, Written(UNKNOWN_OFFSET, None))
-        elif code == ErrorCode.MESSAGE_TOO_LARGE and len(batch.records) > 1:
+        elif code == ErrorCode.MESSAGE_TOO_LARGE and len(batch.records) > 1 and batch.doubt is None:
             self._split(line, batch)
         elif self._may_retry(line, batch, code, now_ms):
             line.has_gap |= code == ErrorCode.UNKNOWN_PRODUCER_ID
@@ -360,14 +374,7 @@ class Accumulator:
         return code.is_retriable or code == ErrorCode.UNKNOWN_PRODUCER_ID
 
     def _give_up(self, line: _Line, batch: Batch, error: ClientError) -> None:
-        if batch.base_sequence != NO_SEQUENCE:
-            line.has_gap = True
-            # In another epoch the broker would not know them again, and might write them twice.
-            doubtful = [each for each in line.waiting if each.is_fate_unknown]
-            for each in doubtful:
-                line.waiting.remove(each)
-                self._settle(each, Failed(error))
-            self._note_if_idle(line)
+        line.has_gap |= batch.base_sequence != NO_SEQUENCE
         self._settle(batch, Failed(error))
 
     def _split(self, line: _Line, batch: Batch) -> None:

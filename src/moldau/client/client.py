@@ -8,22 +8,27 @@ from contextlib import asynccontextmanager
 from moldau.client.admin import Admin
 from moldau.client.cluster import ClientWorld, Cluster
 from moldau.client.consumer import Assignment, Consumer
+from moldau.client.errors import ClientError
 from moldau.client.partitioners import Partitioner, partitioner_named
 from moldau.client.producer import Producer
 from moldau.client.settings import ClientSettings, SettingValue
-from moldau.world.ports import Address, Scope
+from moldau.model.errors import ErrorCode
+from moldau.world.ports import Address, ConnectionLost, Scope
 
 
 @asynccontextmanager
 async def open_client(
     world: ClientWorld, bootstrap: Sequence[Address], settings: ClientSettings
 ) -> AsyncIterator[Client]:
-    """A client on any world; Unreachable at once if none of the addresses answers."""
+    """A client on any world; NETWORK_EXCEPTION at once if none of the addresses answers."""
     cluster = Cluster(world, bootstrap, settings)
     async with world.tasks.scope() as scope:
         client = Client(cluster, settings, scope)
         try:
-            await cluster.refresh()
+            try:
+                await cluster.refresh()
+            except ConnectionLost as error:
+                raise ClientError(ErrorCode.NETWORK_EXCEPTION, str(error)) from error
             scope.start(cluster.keep_fresh(), name="client: metadata")
             yield client
             await client.close()

@@ -349,7 +349,12 @@ class Producer:
     def _refused(self, batch: Batch, row: PartitionProduceResponse, response: ProduceResponse) -> None:
         hint = Leader(row.current_leader.leader_id, row.current_leader.leader_epoch)
         is_news = self._cluster.metadata.apply_leader(batch.partition, hint, response.node_endpoints)
-        details = [each.batch_index_error_message for each in row.record_errors]
+        # Brokers often repeat what they say of the first record.
+        details = [
+            each.batch_index_error_message
+            for each in row.record_errors
+            if (each.batch_index_error_message or "") not in (row.error_message or "")
+        ]
         message = "; ".join(filter(None, (row.error_message, *details))) or None
         error = ClientError(code_of(row.error_code), message, where=batch.partition)
         self._fail([batch], error, is_leader_known=is_news)

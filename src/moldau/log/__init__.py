@@ -11,7 +11,10 @@ Nothing here waits, and the time is an argument. `Log.open` brings a directory i
 - To truncate: write a recovery-point checkpoint of `end_after_truncation`, and flush it; `truncate_to` (or
   `truncate_fully`); flush the log; only then append. Otherwise a crash could take what was cut off on purpose
   for damage, or mix old bytes with new ones.
-- From time to time: `apply_retention`, `remove_deleted`, `expire_producers`, and if `compaction.is_due`, a
+- To delete: write a checkpoint of the new start, and flush it; `advance_log_start`; `delete_segments`. The
+  settings ask for `start_after_retention`, users for any committed offset. Otherwise a crash could bring back
+  what somebody saw gone.
+- From time to time: `remove_deleted`, `expire_producers`, and if `compaction.is_due`, a
   `compaction.Compaction`: call `step` until `is_done`, and flush what a step returns before the next one.
 - To stop: `close`, flush its work, `flushed`. With the checkpoints written and `write_clean_shutdown` flushed
   after that, the next `Log.open` may be told `is_clean`.

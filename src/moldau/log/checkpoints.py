@@ -63,11 +63,14 @@ def read_offsets(disk: Disk, name: str) -> dict[TopicPartition, int]:
     return offsets
 
 
-def write_offsets(disk: Disk, name: str, offsets: Mapping[TopicPartition, int]) -> Flush:
-    """Write one of the four checkpoints; it holds once the returned work is flushed."""
+def write_offsets(disk: Disk, name: str, offsets: Mapping[TopicPartition, int], *, number: int = 0) -> Flush:
+    """Write one of the four checkpoints; it holds once the returned work is flushed.
+
+    `number` is that of `replace_text`.
+    """
     lines = [str(_VERSION), str(len(offsets))]
     lines += (f"{at.topic} {at.partition} {offset}" for at, offset in sorted(offsets.items()))
-    return replace_text(disk, name, "\n".join(lines) + "\n")
+    return replace_text(disk, name, "\n".join(lines) + "\n", number=number)
 
 
 def read_clean_shutdown(disk: Disk) -> int | None:

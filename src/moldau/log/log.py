@@ -590,7 +590,10 @@ class Log:
     # ------------------------------------------------------------ removing what is old
 
     def advance_log_start(self, offset: int) -> None:
-        """Let the log begin at `offset`, as DeleteRecords asks; segments go with the next retention."""
+        """Let the log begin at `offset`; whole segments before it go with `delete_segments`.
+
+        Whoever must not see deleted records again has a checkpoint of it flushed before.
+        """
         if offset > self.high_watermark:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -600,22 +603,22 @@ class Log:
             self.log_start_offset = offset
             self.epochs.truncate_start(offset)
 
-    def apply_retention(self, now_ms: int) -> int:
-        """Delete the segments that the topic's settings no longer keep; how many those were.
+    def start_after_retention(self, now_ms: int) -> int:
+        """Where the log begins if what the topic's settings no longer keep is taken away."""
+        doomed = self._deletable(now_ms)
+        return max(self.log_start_offset, self._end_of(doomed - 1)) if doomed else self.log_start_offset
+
+    def delete_segments(self, now_ms: int) -> int:
+        """Delete the segments before the start of the log that nothing keeps; how many those were.
 
         Producers are remembered longer than what they wrote. So segments stay until a snapshot that outlives
         them is flushed and committed; where there is none, one is taken, and the next call deletes.
         """
         if self.is_swapping:
             return 0
-        doomed = retention.deletable(
-            self._segments,
-            config=self.config,
-            now_ms=now_ms,
-            log_start=self.log_start_offset,
-            high_watermark=self.high_watermark,
-            log_end=self.log_end_offset,
-        )
+        doomed = self._deletable(now_ms)
+        while doomed and self._end_of(doomed - 1) > self.log_start_offset:
+            doomed -= 1
         if doomed == len(self._segments):
             self.roll()
         if doomed and not self._remembers_producers_without(doomed):
@@ -625,10 +628,18 @@ class Log:
             self.removals += 1
             self.discard(self._segments[:doomed], now_ms)
             self._segments = self._segments[doomed:]
-            self.log_start_offset = max(self.log_start_offset, self.oldest_offset)
-            self.epochs.truncate_start(self.log_start_offset)
             self._forget_snapshots([offset for offset in self._snapshots if offset < self.oldest_offset])
         return doomed
+
+    def _deletable(self, now_ms: int) -> int:
+        return retention.deletable(
+            self._segments,
+            config=self.config,
+            now_ms=now_ms,
+            log_start=self.log_start_offset,
+            high_watermark=self.high_watermark,
+            log_end=self.log_end_offset,
+        )
 
     def _remembers_producers_without(self, doomed: int) -> bool:
         """Whether a snapshot that no crash or truncation can take holds what the oldest segments do."""

@@ -14,11 +14,10 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
 from moldau.log.index import AbortedTransaction
 from moldau.model.errors import ErrorCode, KafkaError, MalformedMessage
 from moldau.model.ids import SEQUENCE_MAX
+from moldau.wire.crc import crc32c
 from moldau.wire.records.batch import (
     ControlType,
     control_type,

@@ -10,11 +10,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
 from moldau.log.config import LogConfig
 from moldau.log.index import RELATIVE_OFFSET_MAX, OffsetIndex, TimeIndex, TransactionIndex
 from moldau.model.errors import ErrorCode, KafkaError, MalformedMessage
+from moldau.wire.crc import crc32c
 from moldau.wire.records import kernel
 from moldau.wire.records.batch import payload_of
 from moldau.wire.records.header import (

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
+from os import strerror
 from os.path import abspath
 from types import MappingProxyType
 from typing import Final
@@ -26,6 +27,14 @@ _PORT_MAX: Final = 65_535
 _LISTENER: Final = re.compile(r"([^:/]+)://\[?([0-9a-zA-Z\-%._:]*)\]?:([0-9]+)")
 _HOST_AND_PORT: Final = re.compile(r"\[?([0-9a-zA-Z\-%._:]+)\]?:([0-9]+)")
 _VOTER: Final = re.compile(r"([0-9]+)@(.*)")
+
+
+class CannotListen(Exception):
+    """An address that cannot be had, taken perhaps; the text names it and the setting that wants it."""
+
+    def __init__(self, who: str, address: Address, error: OSError) -> None:
+        why = strerror(error.errno) if error.errno is not None else str(error)
+        super().__init__(f"{who} cannot listen at {address}: {why}.")
 
 
 class Role(Enum):
@@ -71,6 +80,8 @@ class NodeConfig:
     quorum_bootstrap: tuple[Endpoint, ...]
     log_directory: str
     rack: str | None
+    # Where the node says how it is; None where it does not.
+    admin: Address | None
     # Every setting of the file by its name, as `metadata.view.ClusterView` takes it.
     static: Mapping[str, str]
     warnings: tuple[str, ...]
@@ -92,6 +103,16 @@ class NodeConfig:
     def is_controller(self) -> bool:
         """Whether the node is part of the quorum."""
         return Role.CONTROLLER in self.roles
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether the settings name no controller but this one."""
+        listener = self.controller_listener
+        if listener is None:
+            return False
+        if self.quorum_voters:
+            return all(node_id == self.node_id for node_id, _ in self.quorum_voters)
+        return all(Address(at.host, at.port) == listener.advertised for at in self.quorum_bootstrap)
 
     @property
     def controller_listener(self) -> ListenerConfig | None:
@@ -141,6 +162,7 @@ class _Reader:
             quorum_bootstrap=bootstrap,
             log_directory=self._log_directory(),
             rack=self.settings[rows.BROKER_RACK],
+            admin=self._admin(),
             static=MappingProxyType(dict(self.texts)),
             warnings=tuple(self.warnings),
         )
@@ -298,6 +320,18 @@ class _Reader:
                 )
             addresses[name] = Address(match[2], int(match[3]))
         return addresses
+
+    def _admin(self) -> Address | None:
+        text = self.settings[rows.ADMIN_LISTENER]
+        if not text:
+            return None
+        match = _HOST_AND_PORT.fullmatch(text)
+        if match is None or int(match[2]) > _PORT_MAX:
+            raise InvalidSetting(
+                f"moldau.admin.listener is {text!r}, which must be HOST:PORT, such as 127.0.0.1:9644;"
+                " port 0 is any that is free."
+            )
+        return Address(match[1], int(match[2]))
 
     # ------------------------------------------------------------ settings of one listener
 

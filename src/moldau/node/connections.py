@@ -132,6 +132,7 @@ class ClientConnection:
 
     __slots__ = (
         "_apis",
+        "_clock",
         "_connection",
         "_frame_since_ms",
         "_frames",
@@ -145,23 +146,21 @@ class ClientConnection:
         "_is_starved",
         "_is_taking",
         "_listener",
-        "_places",
         "_principal",
         "_queue",
         "_replies",
         "_server",
-        "_turn_ends_us",
         "_unfinished",
         "host",
     )
 
     def __init__(self, server: Server, listener: ListenerConfig, apis: Mapping[int, Api]) -> None:
         self._server = server
+        self._clock = server.parts.world.clock
         self._listener = listener
         self._apis = apis
         self._frames = framing.Receiver(server.shared, frame_bytes_max=server.limits.request_bytes_max)
         self._replies = framing.Replies()
-        self._places: dict[Call, framing.Reply] = {}
         self._queue: deque[framing.Frame] = deque()
         self._connection: Connection | None = None
         self._principal: Principal = ANONYMOUS
@@ -176,7 +175,6 @@ class ClientConnection:
         self._is_resuming = False
         self._is_starved = False
         self._is_taking = False
-        self._turn_ends_us = 0
         self.host = ""
 
     # ------------------------------------------------------------ the Receiver port
@@ -188,7 +186,7 @@ class ClientConnection:
         self.host = connection.peer.host
         if connection.peer_subject is not None:
             self._principal = Principal(USER, connection.peer_subject)
-        now_ms = server.parts.world.clock.now_ms()
+        now_ms = self._clock.now_ms()
         self._heard_ms = now_ms
         refusal = server.opened(self)
         if refusal is not None:
@@ -207,13 +205,15 @@ class ClientConnection:
         """Requests, or a part of one, have arrived; what cannot be read ends the connection."""
         if self._has_ended():
             return
-        self._heard_ms = self._server.parts.world.clock.now_ms()
-        self._begin_turn()
+        now_us = self._clock.now_us()
+        self._heard_ms = now_us // 1000
+        turn_ends_us = now_us + _TURN_US
         self._is_taking = True
         try:
             for frame in self._frames.filled(count):
-                if not self._queue and self._may_take() and not self._is_turn_over():
-                    self._take(frame)
+                if not self._queue and now_us < turn_ends_us and self._may_take():
+                    self._take(frame, now_us)
+                    now_us = self._clock.now_us()
                 else:
                     self._queue.append(_owned(frame))
                 if self._has_ended():
@@ -253,14 +253,13 @@ class ClientConnection:
         self._unfinished = 0
         self._server.closed(self)
         self._queue.clear()
-        self._places.clear()
         if self._holding is not None:
             self._holding.cancel()
             self._holding = None
 
     # ------------------------------------------------------------ taking requests
 
-    def _take(self, frame: framing.Frame) -> None:
+    def _take(self, frame: framing.Frame, began_us: int) -> None:
         request = framing.read_request(frame)
         if isinstance(request, framing.UnservedRequest):
             self._refuse_unserved(request)
@@ -270,8 +269,6 @@ class ClientConnection:
             raise MalformedMessage(
                 f"{request.api_key.api_name} is not served at listener {self._listener.name}"
             )
-        place = self._replies.expect()
-        parts = self._server.parts
         call = Call(
             request,
             request.body(),
@@ -279,11 +276,13 @@ class ClientConnection:
             principal=self._principal,
             host=self.host,
             listener=self._listener,
-            began_us=parts.world.clock.now_us(),
+            began_us=began_us,
         )
-        self._places[call] = place
-        answer = dispatch.begin(parts, api, call)
+        call.place = self._replies.expect()
+        answer = dispatch.begin(self._server.parts, api, call)
         if answer is None:
+            if not api.overlaps and call.place.chunks is None:
+                self._holding = Holding(call)
             return
         if isinstance(answer, Response):
             self.answered(call, answer)
@@ -317,12 +316,6 @@ class ClientConnection:
             self._holding = None
             self._take_queued()
 
-    def _begin_turn(self) -> None:
-        self._turn_ends_us = self._server.parts.world.clock.now_us() + _TURN_US
-
-    def _is_turn_over(self) -> bool:
-        return self._server.parts.world.clock.now_us() >= self._turn_ends_us
-
     def _may_take(self) -> bool:
         """Whether a request may begin now: it would be answered, and the client reads its answers."""
         return (
@@ -339,11 +332,13 @@ class ClientConnection:
         self._take_queued()
 
     def _take_queued(self) -> None:
-        self._begin_turn()
+        now_us = self._clock.now_us()
+        turn_ends_us = now_us + _TURN_US
         self._is_taking = True
         try:
-            while self._queue and self._may_take() and not self._is_turn_over():
-                self._take(self._queue.popleft())
+            while self._queue and now_us < turn_ends_us and self._may_take():
+                self._take(self._queue.popleft(), now_us)
+                now_us = self._clock.now_us()
         except (MalformedMessage, KafkaError) as error:
             self.break_off(str(error))
         finally:
@@ -355,11 +350,10 @@ class ClientConnection:
 
     def answered(self, call: Call, response: Response | None) -> None:
         """Send the response, when its turn comes; None if the client expects none."""
-        place = self._places.pop(call, None)
-        if place is None:
-            # The connection is gone, and with it whoever asked.
+        if self._connection is None:
+            # Whoever asked is gone.
             return
-        request, parts = call.received, self._server.parts
+        request = call.received
         chunks: list[Chunk] = []
         if response is not None:
             throttle_ms = self._metered(call, response)
@@ -371,23 +365,28 @@ class ClientConnection:
             )
             if throttle_ms:
                 self._mute(throttle_ms)
-        place.complete(chunks)
-        now_us = parts.world.clock.now_us()
+        call.place.complete(chunks)
         frame = request.frame
-        self._server.metrics_of(request.api_key).answered(
-            seconds=(now_us - call.began_us) / 1_000_000,
+        metrics = self._server.metrics_of(request.api_key)
+        metrics.answered(
+            seconds=(self._clock.now_us() - call.began_us) / 1_000_000,
             request_bytes=frame.end - frame.start,
             response_bytes=sum(map(len, chunks)),
         )
-        if not self._is_taking:
+        for error in dispatch.errors_of(response) if response is not None else ():
+            metrics.failed(error)
+        if self._holding is not None and self._holding.call is call:
+            self._holding = None
+            if not self._is_taking:
+                self._take_queued()
+        elif not self._is_taking:
             self._send()
             self._update_reading()
 
     def answered_encoded(self, call: Call, response: bytes) -> None:
         """Send a response that the controller has encoded, header and body."""
-        place = self._places.pop(call, None)
-        if place is not None:
-            place.complete([len(response).to_bytes(4, "big"), response])
+        if self._connection is not None:
+            call.place.complete([len(response).to_bytes(4, "big"), response])
             if not self._is_taking:
                 self._send()
 
@@ -399,7 +398,7 @@ class ClientConnection:
         connection = self._connection
         if connection is None:
             return
-        now_ms = self._server.parts.world.clock.now_ms()
+        now_ms = self._clock.now_ms()
         log.limited("connection closed", key=self.host, now_ms=now_ms, host=self.host, why=why)
         self._is_ending = True
         # What was answered before it is still for the client.
@@ -413,9 +412,10 @@ class ClientConnection:
         quotas = parts.quotas
         if api.metered is Metered.EXEMPT or not quotas.is_configured:
             return 0
-        now_ms = parts.world.clock.now_ms()
+        now_us = self._clock.now_us()
+        now_ms = now_us // 1000
         user, client_id = call.principal.name, call.client_id
-        took_us = parts.world.clock.now_us() - call.began_us if self._is_taking else 0
+        took_us = now_us - call.began_us if self._is_taking else 0
         throttle_ms = quotas.record(
             QuotaKind.REQUEST_NANOSECONDS,
             user=user,
@@ -469,7 +469,7 @@ class ClientConnection:
         if should_read != self._is_reading:
             self._is_reading = should_read
             if should_read:
-                self._frame_since_ms = self._server.parts.world.clock.now_ms()
+                self._frame_since_ms = self._clock.now_ms()
                 connection.resume_reading()
             else:
                 connection.pause_reading()
@@ -489,7 +489,7 @@ class ClientConnection:
         self._server.scope.start(self._unmute(duration_ms), name=f"unmute {self.host}")
 
     async def _unmute(self, duration_ms: int) -> None:
-        await self._server.parts.world.clock.sleep_ms(duration_ms)
+        await self._clock.sleep_ms(duration_ms)
         self._is_muted = False
         self._update_reading()
 
@@ -512,9 +512,11 @@ class ClientConnection:
 class Holding:
     """A request that is answered later, and holds the line until then."""
 
-    __slots__ = ("task",)
+    __slots__ = ("call", "task")
 
-    def __init__(self) -> None:
+    def __init__(self, call: Call | None = None) -> None:
+        self.call = call
+        """Whose answer ends it, unless the end of a task does."""
         self.task: object = None
 
     def cancel(self) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 from moldau.model.errors import ErrorCode
 from moldau.node.peers import Peers
 from moldau.node.quorum import QuorumNode
+from moldau.node.waiting import is_set_within
 from moldau.wire.message import Request, Response
 from moldau.world.ports import Address, Clock, ConnectionLost
 
@@ -21,11 +23,17 @@ class ControllerChannel:
         self._peers = peers
         self._clock = clock
         self._timeout_ms = timeout_ms
+        self._woken = asyncio.Event()
+
+    def wake(self) -> None:
+        """The leader of the quorum, or what it has committed, is another: it may be time to ask again."""
+        self._woken.set()
 
     async def ask(self, request: Request, *, version: int, timeout_ms: int | None = None) -> Response:
         """The active controller's response; ConnectionLost if none answers in time."""
         deadline_ms = self._clock.now_ms() + (self._timeout_ms if timeout_ms is None else timeout_ms)
         while True:
+            self._woken.clear()
             left_ms = deadline_ms - self._clock.now_ms()
             if left_ms <= 0:
                 raise ConnectionLost("there is no active controller")
@@ -39,4 +47,4 @@ class ControllerChannel:
                 else:
                     if getattr(response, "error_code", 0) != ErrorCode.NOT_CONTROLLER:
                         return response
-            await self._clock.sleep_ms(_RETRY_MS)
+            await is_set_within(self._woken, self._clock, _RETRY_MS)

@@ -49,9 +49,7 @@ class Housekeeping:
         while True:
             await clock.sleep_ms(_EXPIRE_MS)
             now_ms = clock.now_ms()
-            for replica in self._partitions:
-                if replica.waiting:
-                    replica.waiting.expire(now_ms)
+            self._partitions.expire_waiting(now_ms)
             if now_ms - swept_ms >= _SWEEP_MS:
                 swept_ms = now_ms
                 server.sweep(now_ms)
@@ -84,11 +82,18 @@ class Housekeeping:
 
     async def apply_retention(self) -> None:
         """One round over all partitions."""
+        now_ms = self._world.clock.wall_ms()
+        starts = {each: each.log.start_after_retention(now_ms) for each in self._partitions}
+        starts = {each: start for each, start in starts.items() if start > each.log.log_start_offset}
+        if starts:
+            try:
+                await self._partitions.advance_log_starts(starts)
+            except OSError as error:
+                log.error("logs cannot begin later", error=str(error))
         for replica in self._partitions:
-            now_ms = self._world.clock.wall_ms()
             try:
                 replica.log.expire_producers(now_ms)
-                removed = replica.log.apply_retention(now_ms)
+                removed = replica.log.delete_segments(now_ms)
                 replica.log.remove_deleted(now_ms)
             except OSError as error:
                 log.error("retention failed", partition=str(replica.at), error=str(error))

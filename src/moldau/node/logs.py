@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import time
 from collections.abc import Mapping
 from typing import Final, TextIO
@@ -13,6 +14,15 @@ LIMITED_KEYS_MAX: Final = 1024
 LIMITED_EVERY_MS: Final = 60_000
 
 _FACTS: Final = "moldau_facts"
+
+# What a terminal is told: only what one looks for has a colour.
+_PLAIN: Final = "\x1b[0m"
+_DIM: Final = "\x1b[2m"
+_COLOURS: Final = {
+    logging.WARNING: "\x1b[33m",
+    logging.ERROR: "\x1b[31m",
+    logging.CRITICAL: "\x1b[31m",
+}
 
 
 class Logger:
@@ -67,21 +77,29 @@ def get_logger(name: str) -> Logger:
 def configure(stream: TextIO, *, level: int = logging.INFO) -> None:
     """Send everything that this process logs to a stream: for people on a terminal, as JSON elsewhere."""
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(LinesForPeople() if stream.isatty() else LinesOfJson())
+    is_coloured = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    handler.setFormatter(LinesForPeople(is_coloured=is_coloured) if stream.isatty() else LinesOfJson())
     logging.basicConfig(level=level, handlers=[handler], force=True)
 
 
 class LinesForPeople(logging.Formatter):
     """`2026-01-31 12:00:00.000 INFO  node.quorum: leader elected epoch=3`, in the machine's own time."""
 
+    def __init__(self, *, is_coloured: bool = False) -> None:
+        super().__init__()
+        self._is_coloured = is_coloured
+
     def format(self, record: logging.LogRecord) -> str:
         """One line, and the traceback if there is one."""
         moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
         facts = "".join(f" {name}={_fact_for_people(fact)}" for name, fact in _facts_of(record).items())
         name = record.name.removeprefix("moldau.")
-        line = f"{moment}.{int(record.msecs):03} {record.levelname:<7} {name}: {record.getMessage()}"
+        when, level = f"{moment}.{int(record.msecs):03}", f"{record.levelname:<7}"
+        line = _printable(f"{name}: {record.getMessage()}{facts}")
         traceback = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
-        return _printable(line + facts) + _printable(traceback, keeps_lines=True)
+        if self._is_coloured:
+            when, level = f"{_DIM}{when}{_PLAIN}", f"{_COLOURS.get(record.levelno, _DIM)}{level}{_PLAIN}"
+        return f"{when} {level} {line}{_printable(traceback, keeps_lines=True)}"
 
 
 class LinesOfJson(logging.Formatter):

@@ -13,6 +13,9 @@ from moldau.model.errors import ErrorCode
 
 Labels = Mapping[str, str]
 
+# What `Metrics.render` writes, as HTTP names it.
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
 # 50 µs to 26 s, each bucket twice as wide as the one before.
 SECONDS_BUCKETS: Final = tuple(0.000_05 * 2**power for power in range(20))
 
@@ -122,8 +125,11 @@ class Metrics:
 
     def gauges_read(self, name: str, description: str, read: Read) -> None:
         """Gauges that come and go, such as one for each partition, asked for when the metrics are read."""
-        assert name not in self._families, name
-        self._families[name] = _Family(name, "gauge", description, read)
+        self._read("gauge", name, description, read)
+
+    def counter_read(self, name: str, description: str, read: Callable[[], float]) -> None:
+        """A counter that somebody else keeps, asked for its value whenever the metrics are read."""
+        self._read("counter", name, description, lambda: [(_NO_LABELS, read())])
 
     def render(self) -> str:
         """All of it in Prometheus' text format, version 0.0.4."""
@@ -134,9 +140,17 @@ class Metrics:
             lines += [f"{sample} {_number(value)}" for sample, value in family.samples()]
         return "".join(f"{line}\n" for line in lines)
 
+    def names(self) -> dict[str, str]:
+        """The kind of each family by its name, whether it has samples yet or not."""
+        return {family.name: family.kind for family in self._families.values()}
+
     def snapshot(self) -> dict[str, float]:
         """Every sample by its name and labels as they are rendered, for tests to look at."""
         return {sample: value for family in self._families.values() for sample, value in family.samples()}
+
+    def _read(self, kind: str, name: str, description: str, read: Read) -> None:
+        assert name not in self._families, name
+        self._families[name] = _Family(name, kind, description, read)
 
     def _handle(
         self, name: str, description: str, labels: Labels, kind: type[Handle], make: Callable[[], Handle]
@@ -244,4 +258,5 @@ def _escaped_value(text: str) -> str:
 def _number(value: float) -> str:
     if value in (float("inf"), float("-inf")):
         return "+Inf" if value > 0 else "-Inf"
-    return "NaN" if value != value else repr(value)
+    # The plus makes a number of what is true or false.
+    return "NaN" if value != value else repr(+value)

@@ -7,10 +7,11 @@ import contextlib
 from collections.abc import Callable
 from typing import Final
 
+from moldau.coordinator.group.shard import GROUP_COORDINATOR
 from moldau.log import checkpoints
 from moldau.metadata.image import Delta, Image
 from moldau.metadata.view import ClusterView
-from moldau.model.ids import DirectoryId, Offset
+from moldau.model.ids import ClusterId, DirectoryId, Offset
 from moldau.model.settings.resolve import Layer, Settings, Source, find, resolve
 from moldau.model.settings.setting import Scope as SettingScope
 from moldau.model.settings.table import (
@@ -22,15 +23,19 @@ from moldau.model.settings.table import (
     REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS,
     SOCKET_REQUEST_MAX_BYTES,
 )
+from moldau.node.admin import Admin
 from moldau.node.apis.call import Parts
 from moldau.node.apis.table import BROKER_APIS, CONTROLLER_APIS, advertised
-from moldau.node.config import ListenerConfig, NodeConfig
+from moldau.node.config import CannotListen, ListenerConfig, NodeConfig
 from moldau.node.connections import Limits, Server
 from moldau.node.controller import ActiveController
 from moldau.node.controller_channel import ControllerChannel
+from moldau.node.coordinators import Coordinators
 from moldau.node.fetch_sessions import FetchSessions
+from moldau.node.health import Health
 from moldau.node.housekeeping import Housekeeping, Intervals
 from moldau.node.logs import get_logger
+from moldau.node.measures import measure
 from moldau.node.metadata import MetadataMachine, Publisher
 from moldau.node.metrics import LoopLag, Metrics
 from moldau.node.partitions import Partitions
@@ -42,7 +47,7 @@ from moldau.node.security import AllowAll
 from moldau.node.storage import open_directory, read_bootstrap
 from moldau.raft.quorum import Identity, Timing
 from moldau.raft.voters import Endpoint, ReplicaKey, Voter
-from moldau.world.ports import DiskFailed, Scope, World
+from moldau.world.ports import Address, DiskFailed, Scope, World
 
 log = get_logger(__name__)
 
@@ -56,17 +61,33 @@ _SESSION_ID_MAX: Final = 2**31 - 1
 class Node:
     """One process of a cluster: a broker, a controller, or both."""
 
-    def __init__(self, world: World, config: NodeConfig) -> None:
+    def __init__(
+        self,
+        world: World,
+        config: NodeConfig,
+        *,
+        metrics: Metrics | None = None,
+        cluster_id: ClusterId | None = None,
+    ) -> None:
         self.config = config
         self.on_ready: Callable[[], None] | None = None
         """Told once, when clients are served."""
-        self.metrics = Metrics()
+        self.metrics = metrics or Metrics()
+        """All that is measured, along with what whoever made the node knows of the process."""
+        self.health = Health(self._obstacle)
+        self.admin_address: Address | None = None
+        """Where the admin port is, once it is open."""
         self._world = world
+        self._cluster_id = cluster_id
+        """The only cluster that will do; None if any will."""
         self._failure: asyncio.Future[BaseException] | None = None
 
     async def run(self) -> None:
         """Serve until cancelled; a broker then leaves in an orderly way."""
-        identity = open_directory(self._world.disk, self.config)
+        try:
+            identity = open_directory(self._world.disk, self.config, cluster_id=self._cluster_id)
+        except OSError as error:
+            raise DiskFailed(f"the data directory cannot be opened: {error}") from error
         directory_id = identity.directory_id
         assert directory_id is not None, "a directory that was formatted has an id"
         self._assemble(identity.cluster_id, directory_id)
@@ -77,6 +98,7 @@ class Node:
                 # Somebody must wait for what is thrown where nobody can answer it.
                 raise await self._failure
             except asyncio.CancelledError:
+                self.health.is_leaving = True
                 # A node in which something failed goes as it is: what it would write now cannot be trusted.
                 if not scope.has_failed:
                     await self._leave()
@@ -114,6 +136,7 @@ class Node:
             config.node_id,
             flush_seconds=self.metrics.histogram("moldau_flush_seconds", "How long a flush took."),
         )
+        self.groups = Coordinators(world, GROUP_COORDINATOR, self.partitions)
         self.quotas = Quotas(
             window_count=number("quota.window.num"), window_ms=number("quota.window.size.seconds") * 1000
         )
@@ -151,6 +174,7 @@ class Node:
             controller=self.controller,
             publisher=self.publisher,
             partitions=self.partitions,
+            groups=self.groups,
             channel=self.channel,
             sessions=FetchSessions(
                 number("max.incremental.fetch.session.cache.slots"),
@@ -176,17 +200,9 @@ class Node:
     async def _start(self, scope: Scope) -> None:
         config = self.config
         server = self._server = Server(self.parts, scope, self._limits, fail=self._fail)
-        self.metrics.gauge_read(
-            "moldau_connections", "Connections of clients and nodes.", lambda: len(server.connections)
-        )
-        self.metrics.gauges_read(
-            "moldau_log_bytes",
-            "Bytes of a partition's log.",
-            lambda: (
-                ({"topic": each.at.topic, "partition": str(each.at.partition)}, each.log.size_bytes)
-                for each in self.partitions
-            ),
-        )
+        measure(self.metrics, self.parts, server, self.health)
+        if config.admin is not None:
+            await self._open_admin_port(scope, config.admin)
         self.partitions.load()
         scope.start(self.quorum.run(), name="quorum")
         # A controller must be heard before there is a leader; clients come when there is something to say.
@@ -206,6 +222,9 @@ class Node:
             scope.start(housekeeping.run_retention(), name="retention")
             scope.start(housekeeping.run_compaction(), name="compaction")
             scope.start(housekeeping.run_loop_lag(LoopLag(self.metrics)), name="loop lag")
+            scope.start(self.groups.run_loads(), name="groups' loads")
+            scope.start(self.groups.run_appends(), name="groups' appends")
+            scope.start(self.groups.run_deadlines(), name="groups' deadlines")
             scope.start(self.registration.run(), name="registration")
             await self.publisher.until(self._is_unfenced)
             self.partitions.set_strays_aside(self.publisher.view)
@@ -213,6 +232,7 @@ class Node:
             await self.partitions.flushed()
             for listener in config.broker_listeners:
                 await self._listen(server, listener)
+        self.health.is_serving = True
         if self.on_ready is not None:
             self.on_ready()
 
@@ -228,15 +248,31 @@ class Node:
 
     async def _listen(self, server: Server, listener: ListenerConfig) -> None:
         apis = CONTROLLER_APIS if listener.is_controller else BROKER_APIS
-        await self._world.network.listen(
-            listener.bind, lambda: server.accept(listener, apis), tls=listener.tls
-        )
+        try:
+            await self._world.network.listen(
+                listener.bind, lambda: server.accept(listener, apis), tls=listener.tls
+            )
+        except OSError as error:
+            raise CannotListen(f"Listener {listener.name}", listener.bind, error) from error
+
+    async def _open_admin_port(self, scope: Scope, address: Address) -> None:
+        hosts = [address.host, *(listener.advertised.host for listener in self.config.listeners)]
+        admin = Admin(self._world.clock, self.health, self.metrics, hosts=hosts, fail=self._fail)
+        scope.start(admin.run(), name="admin port")
+        self.admin_address = (await admin.listen(self._world.network, address)).address
+
+    def _obstacle(self) -> str | None:
+        """What keeps a node from serving that has opened everything."""
+        if self.config.is_broker:
+            return None if self._is_unfenced(self.publisher.view) else "the controller has fenced this broker"
+        return None if self.quorum.quorum.leader is not None else "the quorum has no leader"
 
     def _is_unfenced(self, view: ClusterView) -> bool:
         broker = view.image.brokers.get(self.config.node_id)
         return broker is not None and broker.epoch == self.registration.epoch and not broker.is_fenced
 
     def _fail(self, error: BaseException) -> None:
+        self.health.has_failed = True
         if self._failure is not None and not self._failure.done():
             self._failure.set_result(error)
 
@@ -246,12 +282,14 @@ class Node:
         self.machine.epoch_before = self.quorum.view.epoch_before
         if self.controller is not None:
             self.controller.wake()
+        self.channel.wake()
 
     async def follow(self, view: ClusterView, delta: Delta) -> None:
         """Take over what the metadata says of this node."""
         changes = delta.local_changes(self.config.node_id)
         await self.partitions.forget(changes.closed)
         await self.partitions.follow(view, (*changes.led, *changes.followed, *changes.updated))
+        self.groups.follow(view, delta, changes)
         for resource in delta.configs:
             for topic in view.topics_configured_by(resource):
                 self.partitions.configure(view, topic)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Final
 
 from moldau.log import checkpoints
@@ -20,6 +22,7 @@ from moldau.model.ids import (
     uuid_from_random,
     uuid_to_text,
 )
+from moldau.model.settings.table import Durability
 from moldau.node.logs import get_logger
 from moldau.node.metrics import Histogram
 from moldau.node.waiting import Waiting
@@ -39,7 +42,7 @@ _CHECKPOINTS: Final = (
     checkpoints.LOG_STARTS,
     checkpoints.CLEANED_ENDS,
 )
-_NOTHING_KNOWN: Final[Mapping[str, Mapping[TopicPartition, int]]] = {name: {} for name in _CHECKPOINTS}
+_NO_STARTS: Final[Mapping[Replica, int]] = {}
 _DELETED: Final = "-delete"
 _STRAY: Final = "-stray"
 
@@ -49,14 +52,14 @@ class Replica:
 
     __slots__ = ("at", "leader", "leader_epoch", "leader_id", "log", "topic_id", "waiting")
 
-    def __init__(self, at: TopicPartition, topic_id: TopicId, log_: Log) -> None:
+    def __init__(self, at: TopicPartition, topic_id: TopicId, log_: Log, waiting: Waiting) -> None:
         self.at = at
         self.topic_id = topic_id
         self.log = log_
         self.leader: Leader | None = None
         self.leader_id = NodeId(-1)
         self.leader_epoch = LeaderEpoch(-1)
-        self.waiting = Waiting()
+        self.waiting = waiting
 
 
 class Partitions:
@@ -68,15 +71,20 @@ class Partitions:
         self._node_id = node_id
         self._flush_seconds = flush_seconds
         self._replicas: dict[tuple[str, int], Replica] = {}
+        self._crowds: dict[Waiting, None] = {}
         self._dirty: dict[Replica, None] = {}
         self._dirty_or_waiting = asyncio.Event()
         self._orphan_flushes: list[Flush] = []
         self._flush_turns: list[asyncio.Future[None]] = []
         self.has_room = True
         """Whether the disk has room for more than what the broker needs itself."""
-        self._known_at_start: Mapping[str, Mapping[TopicPartition, int]] = _NOTHING_KNOWN
+        self._unopened: dict[TopicPartition, dict[str, int]] = {}
+        """What the checkpoints of the last process say of logs that this one has not opened yet."""
         self._was_clean = False
         self._writing_checkpoints = asyncio.Lock()
+        self._checkpoint_writes = 0
+        self._checkpointed: dict[str, dict[TopicPartition, int]] | None = {}
+        """What the files of checkpoints hold, as far as this process has written them; None if in doubt."""
 
     # ------------------------------------------------------------ finding
 
@@ -105,16 +113,32 @@ class Partitions:
     def load(self) -> None:
         """Read what the last process has left in the directory; before anything is opened."""
         disk = self._disk
-        self._known_at_start = {name: checkpoints.read_offsets(disk, name) for name in _CHECKPOINTS}
-        self._was_clean = checkpoints.read_clean_shutdown(disk) is not None
-        if self._was_clean:
-            disk.flush_blocking(checkpoints.remove_clean_shutdown(disk))
+        with _failing("the data directory cannot be read"):
+            for name in _CHECKPOINTS:
+                for at, offset in checkpoints.read_offsets(disk, name).items():
+                    self._unopened.setdefault(at, {})[name] = offset
+            self._was_clean = checkpoints.read_clean_shutdown(disk) is not None
+            if self._was_clean:
+                disk.flush_blocking(checkpoints.remove_clean_shutdown(disk))
         for name in disk.list(""):
-            if name.endswith(f"{_DELETED}/"):
-                disk.remove(name.removesuffix("/"))
+            is_half_written = name.startswith(_CHECKPOINTS) and name.endswith(checkpoints.TEMPORARY_SUFFIX)
+            if is_half_written or name.endswith(f"{_DELETED}/"):
+                self._remove(name.removesuffix("/"))
+
+    def _remove(self, path: str) -> None:
+        """Remove what nobody needs; if that fails, the next start tries again."""
+        try:
+            self._disk.remove(path)
+        except OSError as error:
+            log.error("files that are no longer needed stay", path=path, error=str(error))
 
     def set_strays_aside(self, view: ClusterView) -> None:
         """Rename the directories that belong to no partition of this broker; never delete on doubt."""
+        with _failing("strays cannot be set aside"):
+            self._set_strays_aside(view)
+        self._unopened.clear()
+
+    def _set_strays_aside(self, view: ClusterView) -> None:
         for name in self._disk.list(""):
             directory = name.removesuffix("/")
             topic, dash, number = directory.rpartition("-")
@@ -146,7 +170,9 @@ class Partitions:
         try:
             await self._close_logs()
             await self.write_checkpoints()
-            await self._flush(checkpoints.write_clean_shutdown(self._disk, broker_epoch))
+            # A log that nobody has looked at since a crash is not closed properly.
+            if self._was_clean or not self._unopened:
+                await self._flush(checkpoints.write_clean_shutdown(self._disk, broker_epoch))
         except OSError as error:
             # The next start finds no word of a proper end, and looks at the logs itself.
             raise DiskFailed(f"the logs cannot be closed: {error}") from error
@@ -176,7 +202,8 @@ class Partitions:
         replica = self._replicas.get(at)
         config = self.config_of(view, topic, at.partition)
         if replica is None:
-            replica = self._open(at, local.topic_id, config)
+            with _failing(f"the log of {at} cannot be opened"):
+                replica = self._open(at, local.topic_id, config)
             self._replicas[at] = replica
         replica.leader_id, replica.leader_epoch = partition.leader, partition.leader_epoch
         if partition.leader != self._node_id:
@@ -198,7 +225,9 @@ class Partitions:
         texts = view.image.texts(topic_resource(topic.name))
         settings = view.topic_settings(texts) if texts else view.topic_defaults
         isr_size_min = view.isr_size_min(topic, topic.partitions[index])
-        return PartitionConfig.of(settings, view.broker_settings, isr_size_min=isr_size_min)
+        config = PartitionConfig.of(settings, view.broker_settings, isr_size_min=isr_size_min)
+        # Whoever commits an offset is told that it stays committed, whatever the topic's settings say.
+        return replace(config, durability=Durability.FLUSHED) if topic.is_internal else config
 
     def configure(self, view: ClusterView, topic: Topic) -> None:
         """Take over changed settings of a topic."""
@@ -216,18 +245,19 @@ class Partitions:
         if self._disk.exists(directory) and not self._is_of(directory, topic_id):
             self._set_aside(directory, _STRAY)
         # A checkpoint names a partition, and speaks of the directory that was there when it was written.
-        known = self._known_at_start if self._disk.exists(directory) else _NOTHING_KNOWN
+        known = self._unopened.get(at, {}) if self._disk.exists(directory) else {}
         opened = Log.open(
             self._disk,
             directory,
             config.log,
-            recovery_point=known[checkpoints.RECOVERY_POINTS].get(at, 0),
-            is_clean=self._was_clean and at in known[checkpoints.RECOVERY_POINTS],
+            recovery_point=known.get(checkpoints.RECOVERY_POINTS, 0),
+            is_clean=self._was_clean and checkpoints.RECOVERY_POINTS in known,
             now_ms=self._world.clock.wall_ms(),
-            log_start_offset=known[checkpoints.LOG_STARTS].get(at, 0),
-            high_watermark=known[checkpoints.HIGH_WATERMARKS].get(at, 0),
-            cleaned_end_offset=known[checkpoints.CLEANED_ENDS].get(at, 0),
+            log_start_offset=known.get(checkpoints.LOG_STARTS, 0),
+            high_watermark=known.get(checkpoints.HIGH_WATERMARKS, 0),
+            cleaned_end_offset=known.get(checkpoints.CLEANED_ENDS, 0),
         )
+        self._unopened.pop(at, None)
         if checkpoints.read_topic_id(self._disk, directory) is None:
             self._orphan_flushes.append(checkpoints.write_topic_id(self._disk, directory, topic_id))
         for damage in opened.corrupt_ranges:
@@ -237,7 +267,7 @@ class Partitions:
                 offset=damage.offset,
                 offset_end=damage.offset_end,
             )
-        return Replica(at, topic_id, opened)
+        return Replica(at, topic_id, opened, Waiting(self._crowds))
 
     async def forget(self, closed: tuple[LocalPartition, ...]) -> None:
         """Close partitions that are no longer here, and delete their files, off the loop."""
@@ -253,12 +283,14 @@ class Partitions:
             self._dirty.pop(replica, None)
             replica.leader = None
             replica.waiting.give_up(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            aside.append(self._set_aside(str(at), _DELETED))
+            with _failing(f"the log of {at} cannot be set aside"):
+                aside.append(self._set_aside(str(at), _DELETED))
         if aside:
             # A topic that is created under the same name must not be taken for this one after a crash.
-            await self.write_checkpoints()
+            with _failing("what was deleted cannot be written down"):
+                await self.write_checkpoints()
         for directory in aside:
-            await self._world.tasks.off_loop(lambda directory=directory: self._disk.remove(directory))  # type: ignore[misc]
+            await self._world.tasks.off_loop(lambda directory=directory: self._remove(directory))  # type: ignore[misc]
 
     # ------------------------------------------------------------ appending and flushing
 
@@ -277,6 +309,11 @@ class Partitions:
         leader = replica.leader
         if leader is not None and leader.advance_high_watermark():
             replica.waiting.committed(replica.log.high_watermark)
+
+    def expire_waiting(self, now_ms: int) -> None:
+        """Tell those who wait for a commit and whose time is over."""
+        for waiting in list(self._crowds):
+            waiting.expire(now_ms)
 
     async def flushed(self) -> None:
         """Return once everything that is dirty now is durable."""
@@ -321,19 +358,47 @@ class Partitions:
 
     # ------------------------------------------------------------ checkpoints
 
-    async def write_checkpoints(self) -> None:
-        """Write down what a restart may believe without reading the logs; OSError if there is no room."""
-        # One at a time: they pass through temporary files of one name.
+    async def advance_log_starts(self, starts: Mapping[Replica, int]) -> None:
+        """Let logs begin later; OSError if there is no room to write that down.
+
+        Nobody sees it before it is durable, so that no crash brings back what somebody saw gone.
+        """
+        await self.write_checkpoints(starts)
+        for replica, offset in starts.items():
+            replica.log.advance_log_start(offset)
+
+    async def write_checkpoints(self, starts: Mapping[Replica, int] = _NO_STARTS) -> None:
+        """Write down what a restart may believe without reading the logs; OSError if there is no room.
+
+        `starts` are the log starts that are about to be.
+        """
         async with self._writing_checkpoints:
-            replicas = {replica.at: replica.log for replica in self}
-            known: dict[str, dict[TopicPartition, int]] = {
-                checkpoints.RECOVERY_POINTS: {at: each.recovery_point for at, each in replicas.items()},
-                checkpoints.HIGH_WATERMARKS: {at: each.high_watermark for at, each in replicas.items()},
-                checkpoints.LOG_STARTS: {at: each.log_start_offset for at, each in replicas.items()},
-                checkpoints.CLEANED_ENDS: {at: each.cleaned_end_offset for at, each in replicas.items()},
-            }
-            works = [checkpoints.write_offsets(self._disk, name, offsets) for name, offsets in known.items()]
+            known = dict(self._unopened)
+            for replica in self:
+                each = replica.log
+                known[replica.at] = {
+                    checkpoints.RECOVERY_POINTS: each.recovery_point,
+                    checkpoints.HIGH_WATERMARKS: each.high_watermark,
+                    checkpoints.LOG_STARTS: max(each.log_start_offset, starts.get(replica, 0)),
+                    checkpoints.CLEANED_ENDS: each.cleaned_end_offset,
+                }
+            changed = {}
+            for name in _CHECKPOINTS:
+                offsets = {at: each[name] for at, each in known.items() if name in each}
+                if self._checkpointed is None or self._checkpointed.get(name) != offsets:
+                    changed[name] = offsets
+            # A flush goes on when whoever asked for it is gone, and the next one must not write into what it
+            # is about to give its name.
+            self._checkpoint_writes += 1
+            works = [
+                checkpoints.write_offsets(self._disk, name, offsets, number=self._checkpoint_writes)
+                for name, offsets in changed.items()
+            ]
+            # If this is not awaited to its end, nobody knows in which order the files get their names.
+            written, self._checkpointed = self._checkpointed, None
             await self._flush(_merged(works))
+            if written is not None:
+                self._checkpointed = written | changed
 
     def flush_everything_soon(self) -> None:
         """Have the logs flushed that commit without it, so that their recovery points move."""
@@ -351,6 +416,15 @@ class Partitions:
                 log.info("the disk has room again, records are accepted")
             else:
                 log.error("the disk is nearly full, no records are accepted", free_bytes_min=FREE_BYTES_MIN)
+
+
+@contextmanager
+def _failing(what: str) -> Iterator[None]:
+    """A block in which a disk that refuses something ends the node: half of it may be done."""
+    try:
+        yield
+    except OSError as error:
+        raise DiskFailed(f"{what}: {error}") from error
 
 
 def _merged(works: list[Flush]) -> Flush:

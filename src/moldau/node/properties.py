@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 _BLANKS: Final = " \t\f"
 _COMMENTS: Final = "#!"
@@ -19,8 +19,20 @@ class MalformedProperties(ValueError):
     """A line that is not in the format; the text begins with its number."""
 
 
+class Written(NamedTuple):
+    """A value as a file has it, and the number of the line where it begins."""
+
+    text: str
+    line: int
+
+
 def parse_properties(text: str) -> dict[str, str]:
     """Names and values; of a name that is given twice the last value counts, as in Java."""
+    return {name: written.text for name, written in read_properties(text).items()}
+
+
+def read_properties(text: str) -> dict[str, Written]:
+    """The same, with the line of each value."""
     properties = {}
     for number, line in _logical_lines(text):
         match = _NAME.match(line)
@@ -29,7 +41,7 @@ def parse_properties(text: str) -> dict[str, str]:
         if not name:
             raise MalformedProperties(f"line {number}: there is no name before {line[:1]!r}")
         value = line[_end_of_separator(line, len(name)) :]
-        properties[_unescaped(name, number)] = _unescaped(value, number)
+        properties[_unescaped(name, number)] = Written(_unescaped(value, number), number)
     return properties
 
 

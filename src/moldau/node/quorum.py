@@ -570,7 +570,7 @@ class QuorumLog:
         self.log.advance_log_start(start)
         self.log.roll()
         now_ms = self._world.clock.wall_ms()
-        self.log.apply_retention(now_ms)
+        self.log.delete_segments(now_ms)
         self.log.remove_deleted(now_ms)
         for snapshot_id in self.snapshots[:-_SNAPSHOTS_KEPT]:
             self._disk.remove(f"{PATH}/{checkpoint_name(snapshot_id)}")

@@ -62,6 +62,8 @@ class Quotas:
         burst_seconds = window_count * window_ms / 1000
         self._mutations = _Limited("controller_mutation_rate", lambda limit: _Bucket(limit, burst_seconds))
         self._connections = _Limited("connection_creation_rate", lambda limit: rate(limit, window_ms))
+        self.is_configured = False
+        """Whether any client's rate is limited at all."""
         # The oldest window is about to be dropped, so that much less than all of them can be relied on.
         self._seconds_relied_on = (window_count - 1) * window_ms / 1000
 
@@ -70,11 +72,7 @@ class Quotas:
         for rates in (*self._rates, self._connections):
             rates.configure(quotas)
         self._mutations.configure(quotas)
-
-    @property
-    def is_configured(self) -> bool:
-        """Whether any client's rate is limited at all."""
-        return any(limited.limits for limited in self._rates)
+        self.is_configured = any(limited.limits for limited in self._rates)
 
     def record(self, kind: QuotaKind, *, user: str, client_id: str, amount: float, now_ms: int) -> int:
         """For how many milliseconds to throttle a client that has done this; 0 if it is within its quota.

@@ -133,8 +133,13 @@ def lock_directory(disk: Disk, config: NodeConfig) -> None:
         ) from error
 
 
-def open_directory(disk: Disk, config: NodeConfig) -> DirectoryIdentity:
-    """Claim the directory for this process, and say whose it is; it must be formatted for this node."""
+def open_directory(
+    disk: Disk, config: NodeConfig, *, cluster_id: ClusterId | None = None
+) -> DirectoryIdentity:
+    """Claim the directory for this process, and say whose it is; it must be formatted for this node.
+
+    Whoever gives the id of a cluster wants no other.
+    """
     lock_directory(disk, config)
     identity = _identity(disk, config)
     if identity is None:
@@ -142,6 +147,8 @@ def open_directory(disk: Disk, config: NodeConfig) -> DirectoryIdentity:
             f"The directory {config.log_directory} is not formatted. Run: moldau storage format --config FILE"
             " --cluster-id ID, where 'moldau storage random-uuid' makes the id of a new cluster."
         )
+    if cluster_id is not None:
+        _check_cluster(identity, config, cluster_id)
     _check_node(identity, config)
     if identity.directory_id is None:
         raise UnusableDirectory(
@@ -175,6 +182,14 @@ def _identity(disk: Disk, config: NodeConfig) -> DirectoryIdentity | None:
         ) from error
 
 
+def _check_cluster(identity: DirectoryIdentity, config: NodeConfig, cluster_id: ClusterId) -> None:
+    if identity.cluster_id != cluster_id:
+        raise UnusableDirectory(
+            f"The directory {config.log_directory} belongs to the cluster {identity.cluster_id}, not to"
+            f" {cluster_id}."
+        )
+
+
 def _check_node(identity: DirectoryIdentity, config: NodeConfig) -> None:
     if identity.node_id != config.node_id:
         raise UnusableDirectory(
@@ -186,11 +201,7 @@ def _check_node(identity: DirectoryIdentity, config: NodeConfig) -> None:
 def _check_formatted(
     identity: DirectoryIdentity, config: NodeConfig, cluster_id: ClusterId, *, is_ignoring_formatted: bool
 ) -> None:
-    if identity.cluster_id != cluster_id:
-        raise UnusableDirectory(
-            f"The directory {config.log_directory} belongs to the cluster {identity.cluster_id}, not to"
-            f" {cluster_id}."
-        )
+    _check_cluster(identity, config, cluster_id)
     _check_node(identity, config)
     if not is_ignoring_formatted:
         raise UnusableDirectory(

@@ -32,9 +32,11 @@ class _Commit(NamedTuple):
 class Waiting:
     """Those who wait for one partition."""
 
-    __slots__ = ("_commits", "_readers")
+    __slots__ = ("_commits", "_crowds", "_readers")
 
-    def __init__(self) -> None:
+    def __init__(self, crowds: dict[Waiting, None]) -> None:
+        # All that have somebody waiting for a commit: of many partitions few are in use at a time.
+        self._crowds = crowds
         # In the order of their offsets, because that is the order in which they were appended; a repetition
         # of an older batch that is not committed yet waits a little longer than it need.
         self._commits: deque[_Commit] = deque()
@@ -45,6 +47,7 @@ class Waiting:
 
     def for_commit(self, end_offset: int, *, deadline_ms: int, told: Told) -> None:
         """Have `told` called once everything before `end_offset` is committed, or it never will be."""
+        self._crowds[self] = None
         self._commits.append(_Commit(end_offset, deadline_ms, told))
 
     def for_records(self, woken: asyncio.Event) -> None:
@@ -65,6 +68,9 @@ class Waiting:
 
     def expire(self, now_ms: int) -> None:
         """Tell those whose time is over; their records stay, and may be committed yet."""
+        if not self._commits:
+            del self._crowds[self]
+            return
         if not any(commit.deadline_ms <= now_ms for commit in self._commits):
             return
         expired = [commit for commit in self._commits if commit.deadline_ms <= now_ms]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from moldau.model.ids import Epoch, NodeId, Offset
 from moldau.raft.log_view import OffsetAndEpoch
@@ -16,8 +17,7 @@ from moldau.wire.records.batch import ControlType
 FIRST_EPOCH: Final = Epoch(0)
 
 
-@dataclass(frozen=True, slots=True)
-class ElectionState:
+class ElectionState(Struct, frozen=True):
     """What must survive a restart, in the file `quorum-state`: the epoch, its leader, and our vote in it."""
 
     epoch: Epoch = FIRST_EPOCH
@@ -28,43 +28,37 @@ class ElectionState:
 # ---------------------------------------------------------------- events
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(Struct, frozen=True):
     """Time has passed; due at `Quorum.deadline_ms`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Struct, frozen=True):
     """A request has arrived; `Reply` answers it under the same token."""
 
     token: int
     request: Request
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(Struct, frozen=True):
     """The reply to the request sent under `request_id` has arrived."""
 
     request_id: int
     reply: ReplyMessage
 
 
-@dataclass(frozen=True, slots=True)
-class Unanswered:
+class Unanswered(Struct, frozen=True):
     """The request sent under `request_id` failed or ran out of time."""
 
     request_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class Gone:
+class Gone(Struct, frozen=True):
     """Whoever waited for the reply to `token` has left."""
 
     token: int
 
 
-@dataclass(frozen=True, slots=True)
-class Proposed:
+class Proposed(Struct, frozen=True):
     """Somebody wants `count` records committed, as one batch; the outcome is told under the same token."""
 
     token: int
@@ -72,47 +66,40 @@ class Proposed:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class LogChanged:
+class LogChanged(Struct, frozen=True):
     """The log was appended to or truncated as the effects of the last step asked."""
 
 
-@dataclass(frozen=True, slots=True)
-class Flushed:
+class Flushed(Struct, frozen=True):
     """More of the log is durable: see `LogView.flushed_offset`."""
 
 
-@dataclass(frozen=True, slots=True)
-class ElectionPersisted:
+class ElectionPersisted(Struct, frozen=True):
     """This state is durable."""
 
     state: ElectionState
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotSaved:
+class SnapshotSaved(Struct, frozen=True):
     """A downloaded snapshot is durable beside the log, and waits to be loaded."""
 
     snapshot_id: OffsetAndEpoch
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotLoaded:
+class SnapshotLoaded(Struct, frozen=True):
     """The log starts anew at the end of a downloaded snapshot, which holds these voters."""
 
     snapshot_id: OffsetAndEpoch
     voters: VoterSet
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotTaken:
+class SnapshotTaken(Struct, frozen=True):
     """The state up to a committed offset is durable as a snapshot of our own."""
 
     snapshot_id: OffsetAndEpoch
 
 
-@dataclass(frozen=True, slots=True)
-class ResignationWanted:
+class ResignationWanted(Struct, frozen=True):
     """The node is about to stop: hand leadership over, if it is ours."""
 
 
@@ -136,23 +123,20 @@ Event = (
 # ---------------------------------------------------------------- effects, carried out in their order
 
 
-@dataclass(frozen=True, slots=True)
-class PersistElection:
+class PersistElection(Struct, frozen=True):
     """Make this state durable, then say ElectionPersisted. At most one is under way."""
 
     state: ElectionState
 
 
-@dataclass(frozen=True, slots=True)
-class AppendAsLeader:
+class AppendAsLeader(Struct, frozen=True):
     """Append a proposed batch in this epoch, flush, and say LogChanged, later Flushed."""
 
     epoch: Epoch
     batch: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class AppendControl:
+class AppendControl(Struct, frozen=True):
     """The same for a control record, which the node dates."""
 
     epoch: Epoch
@@ -160,22 +144,19 @@ class AppendControl:
     value: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class AppendAsFollower:
+class AppendAsFollower(Struct, frozen=True):
     """Append the leader's batches as they are, flush, and say LogChanged, later Flushed."""
 
     records: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Truncate:
+class Truncate(Struct, frozen=True):
     """Cut the log at `end`, and say LogChanged."""
 
     end: Offset
 
 
-@dataclass(frozen=True, slots=True)
-class WriteSnapshot:
+class WriteSnapshot(Struct, frozen=True):
     """Keep a piece of a snapshot that is being downloaded; position 0 starts it anew."""
 
     snapshot_id: OffsetAndEpoch
@@ -183,29 +164,25 @@ class WriteSnapshot:
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class SaveSnapshot:
+class SaveSnapshot(Struct, frozen=True):
     """Make the downloaded snapshot durable, then say SnapshotSaved."""
 
     snapshot_id: OffsetAndEpoch
 
 
-@dataclass(frozen=True, slots=True)
-class LoadSnapshot:
+class LoadSnapshot(Struct, frozen=True):
     """Put the downloaded snapshot in the place of the whole log, then say SnapshotLoaded."""
 
     snapshot_id: OffsetAndEpoch
 
 
-@dataclass(frozen=True, slots=True)
-class Trim:
+class Trim(Struct, frozen=True):
     """Drop the log before `start`, which a snapshot holds, and older snapshots."""
 
     start: Offset
 
 
-@dataclass(frozen=True, slots=True)
-class SendRequest:
+class SendRequest(Struct, frozen=True):
     """Ask a peer; say Answered or Unanswered under the same id."""
 
     request_id: int
@@ -213,45 +190,39 @@ class SendRequest:
     request: Request
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(Struct, frozen=True):
     """Answer the request that came under `token`; ranges in it are read from the log or a snapshot."""
 
     token: int
     reply: ReplyMessage
 
 
-@dataclass(frozen=True, slots=True)
-class Committed:
+class Committed(Struct, frozen=True):
     """Everything before `offset` is committed, for good."""
 
     offset: Offset
 
 
-@dataclass(frozen=True, slots=True)
-class ProposalCommitted:
+class ProposalCommitted(Struct, frozen=True):
     """The proposed batch is committed and ends at `end`."""
 
     token: int
     end: Offset
 
 
-@dataclass(frozen=True, slots=True)
-class ProposalRefused:
+class ProposalRefused(Struct, frozen=True):
     """The proposed batch was not written: this node does not lead."""
 
     token: int
 
 
-@dataclass(frozen=True, slots=True)
-class ProposalUncertain:
+class ProposalUncertain(Struct, frozen=True):
     """The proposed batch was written, but leadership was lost: it may yet be committed, or not."""
 
     token: int
 
 
-@dataclass(frozen=True, slots=True)
-class RoleChanged:
+class RoleChanged(Struct, frozen=True):
     """This node plays another part, or plays it in another epoch."""
 
     role: Role

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from moldau.model.ids import Epoch, Offset
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class OffsetAndEpoch:
+class OffsetAndEpoch(Struct, frozen=True, order=True):
     """A place in the log: the end of an epoch, or of what a snapshot holds. Names a snapshot, as in Kafka."""
 
     offset: Offset

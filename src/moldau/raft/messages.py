@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from moldau.model.errors import ErrorCode
 from moldau.model.ids import ClusterId, Epoch, NodeId, Offset
@@ -15,8 +16,7 @@ HIGH_WATERMARK_UNSUPPORTED: Final = Offset(2**63 - 1)
 """What a follower says that cannot tell its high watermark (before KIP-1166): it is never answered early."""
 
 
-@dataclass(frozen=True, slots=True)
-class Leadership:
+class Leadership(Struct, frozen=True):
     """An epoch and, where known, its leader."""
 
     epoch: Epoch
@@ -29,8 +29,7 @@ UNKNOWN_LEADERSHIP: Final = Leadership(Epoch(-1))
 # ---------------------------------------------------------------- requests
 
 
-@dataclass(frozen=True, slots=True)
-class Vote:
+class Vote(Struct, frozen=True):
     """A candidate asks `voter` for its vote, or in a pre-vote whether it would give one (KIP-996)."""
 
     cluster_id: ClusterId | None
@@ -41,8 +40,7 @@ class Vote:
     is_pre_vote: bool
 
 
-@dataclass(frozen=True, slots=True)
-class BeginEpoch:
+class BeginEpoch(Struct, frozen=True):
     """A new leader makes itself known to `voter`."""
 
     cluster_id: ClusterId | None
@@ -51,8 +49,7 @@ class BeginEpoch:
     leader: Peer
 
 
-@dataclass(frozen=True, slots=True)
-class EndEpoch:
+class EndEpoch(Struct, frozen=True):
     """A leader resigns, and names its successors, the most caught-up first."""
 
     cluster_id: ClusterId | None
@@ -61,8 +58,7 @@ class EndEpoch:
     successors: tuple[ReplicaKey, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Fetch:
+class Fetch(Struct, frozen=True):
     """A replica asks for what follows its flushed end."""
 
     cluster_id: ClusterId | None
@@ -75,8 +71,7 @@ class Fetch:
     high_watermark: Offset
 
 
-@dataclass(frozen=True, slots=True)
-class FetchSnapshot:
+class FetchSnapshot(Struct, frozen=True):
     """A replica that is behind the log asks for a piece of a snapshot."""
 
     cluster_id: ClusterId | None
@@ -87,8 +82,7 @@ class FetchSnapshot:
     bytes_max: int
 
 
-@dataclass(frozen=True, slots=True)
-class AddVoter:
+class AddVoter(Struct, frozen=True):
     """An operator makes an observer a voter."""
 
     cluster_id: ClusterId | None
@@ -96,16 +90,14 @@ class AddVoter:
     is_acknowledged_when_committed: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveVoter:
+class RemoveVoter(Struct, frozen=True):
     """An operator takes a voter's vote away."""
 
     cluster_id: ClusterId | None
     key: ReplicaKey
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateVoter:
+class UpdateVoter(Struct, frozen=True):
     """A voter tells the leader its new endpoints."""
 
     cluster_id: ClusterId | None
@@ -113,8 +105,7 @@ class UpdateVoter:
     voter: Voter
 
 
-@dataclass(frozen=True, slots=True)
-class Describe:
+class Describe(Struct, frozen=True):
     """Somebody asks for the state of the quorum."""
 
 
@@ -125,8 +116,7 @@ Request = Vote | BeginEpoch | EndEpoch | Fetch | FetchSnapshot | VoterChange | D
 # ---------------------------------------------------------------- replies
 
 
-@dataclass(frozen=True, slots=True)
-class VoteReply:
+class VoteReply(Struct, frozen=True):
     """Whether the vote is given."""
 
     error: ErrorCode
@@ -134,24 +124,21 @@ class VoteReply:
     is_granted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class EpochReply:
+class EpochReply(Struct, frozen=True):
     """Whether the beginning or end of an epoch is accepted."""
 
     error: ErrorCode
     leadership: Leadership
 
 
-@dataclass(frozen=True, slots=True)
-class LogRange:
+class LogRange(Struct, frozen=True):
     """Whole batches that whoever sends the reply reads from the log."""
 
     start: Offset
     bytes_max: int
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotRange:
+class SnapshotRange(Struct, frozen=True):
     """A stretch of a snapshot that whoever sends the reply reads from its file."""
 
     snapshot_id: OffsetAndEpoch
@@ -159,8 +146,7 @@ class SnapshotRange:
     bytes_max: int
 
 
-@dataclass(frozen=True, slots=True)
-class FetchReply:
+class FetchReply(Struct, frozen=True):
     """Records; or where the logs part; or the snapshot to load first."""
 
     error: ErrorCode
@@ -172,8 +158,7 @@ class FetchReply:
     records: bytes | LogRange = b""
 
 
-@dataclass(frozen=True, slots=True)
-class FetchSnapshotReply:
+class FetchSnapshotReply(Struct, frozen=True):
     """A piece of a snapshot, and how long the whole is."""
 
     error: ErrorCode
@@ -184,8 +169,7 @@ class FetchSnapshotReply:
     data: bytes | SnapshotRange = b""
 
 
-@dataclass(frozen=True, slots=True)
-class VoterChangeReply:
+class VoterChangeReply(Struct, frozen=True):
     """Whether the voters were changed."""
 
     error: ErrorCode
@@ -193,8 +177,7 @@ class VoterChangeReply:
     message: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaProgress:
+class ReplicaProgress(Struct, frozen=True):
     """How far a replica has come, as its leader sees it; times are ages, since clocks differ."""
 
     key: ReplicaKey
@@ -203,8 +186,7 @@ class ReplicaProgress:
     since_caught_up_ms: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeReply:
+class DescribeReply(Struct, frozen=True):
     """The state of the quorum, as its leader sees it."""
 
     error: ErrorCode

@@ -12,8 +12,10 @@ disk is older than the one in memory.** So a vote is never sent, nor counted for
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from moldau.model.errors import ErrorCode, KafkaError, MalformedMessage
 from moldau.model.ids import ClusterId, Epoch, Offset
@@ -103,8 +105,7 @@ class QuorumBroken(Exception):
     """A peer contradicts what is committed, or there are two leaders: better stopped than wrong."""
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
+class Timing(Struct, frozen=True):
     """How patient a replica is; the names and defaults are those of `controller.quorum.*`."""
 
     election_timeout_ms: int = 1000
@@ -126,8 +127,7 @@ class Timing:
         return self.fetch_timeout_ms // 2
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(Struct, frozen=True):
     """Who this replica is, where it listens, and whom it asks while it knows no voters."""
 
     cluster_id: ClusterId
@@ -135,21 +135,18 @@ class Identity:
     bootstrap: tuple[Endpoint, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Sent:
+class _Sent(Struct, frozen=True):
     request_id: int
     request: Request
 
 
-@dataclass(frozen=True, slots=True)
-class _ParkedFetch:
+class _ParkedFetch(Struct, frozen=True):
     token: int
     request: Fetch
     until_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Pending:
+class _Pending(Struct, frozen=True):
     """Something that waits until `end` is committed."""
 
     token: int

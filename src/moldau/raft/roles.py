@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from moldau.model.ids import Epoch, Offset
 from moldau.raft.log_view import OffsetAndEpoch
@@ -12,8 +14,7 @@ from moldau.raft.voters import Peer, ReplicaKey, VoterSet
 OBSERVER_FORGOTTEN_AFTER_MS = 300_000
 
 
-@dataclass(frozen=True, slots=True)
-class Ballot:
+class Ballot(Struct, frozen=True):
     """The votes counted so far."""
 
     granted: frozenset[ReplicaKey] = frozenset()
@@ -38,8 +39,7 @@ class Ballot:
         return sum(key in self.refused for key in voters.keys) > len(voters.voters) - voters.majority
 
 
-@dataclass(frozen=True, slots=True)
-class Download:
+class Download(Struct, frozen=True):
     """A snapshot that is being fetched from the leader."""
 
     snapshot_id: OffsetAndEpoch
@@ -47,8 +47,7 @@ class Download:
     is_complete: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Unattached:
+class Unattached(Struct, frozen=True):
     """A voter that knows the epoch and no leader; it stands for election at the deadline."""
 
     epoch: Epoch
@@ -56,8 +55,7 @@ class Unattached:
     deadline_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Prospective:
+class Prospective(Struct, frozen=True):
     """A voter that asks whether it would be elected before it disturbs anybody with a new epoch (KIP-996)."""
 
     epoch: Epoch
@@ -67,8 +65,7 @@ class Prospective:
     deadline_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(Struct, frozen=True):
     """A voter that has voted for itself and asks the others to do so."""
 
     epoch: Epoch
@@ -76,8 +73,7 @@ class Candidate:
     deadline_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Follower:
+class Follower(Struct, frozen=True):
     """A voter that fetches from the leader; it loses patience at the deadline."""
 
     epoch: Epoch
@@ -88,8 +84,7 @@ class Follower:
     download: Download | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Observer:
+class Observer(Struct, frozen=True):
     """A replica without a vote: fetches from the leader, or asks around for it, `turn` after turn."""
 
     epoch: Epoch
@@ -101,8 +96,7 @@ class Observer:
     turn: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Resigned:
+class Resigned(Struct, frozen=True):
     """A voter that led this epoch and does so no more; it tells the others until the deadline."""
 
     epoch: Epoch
@@ -111,8 +105,7 @@ class Resigned:
     deadline_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(Struct, frozen=True):
     """How far a replica has flushed, and when it last fetched and last had everything."""
 
     end_offset: Offset
@@ -120,8 +113,7 @@ class Progress:
     caught_up_ms: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Leader:
+class Leader(Struct, frozen=True):
     """The voter whose log is the log, since `start_offset`."""
 
     epoch: Epoch

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from moldau.model.ids import DirectoryId, NodeId, Offset
 
 BEFORE_THE_LOG: Final = Offset(-1)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class ReplicaKey:
+class ReplicaKey(Struct, frozen=True, order=True):
     """A replica by its node and its directory: a node that lost its disk is not the voter it was."""
 
     node_id: NodeId
     directory_id: DirectoryId
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Endpoint:
+class Endpoint(Struct, frozen=True, order=True):
     """A named listener of a node."""
 
     name: str
@@ -27,16 +26,14 @@ class Endpoint:
     port: int
 
 
-@dataclass(frozen=True, slots=True)
-class Peer:
+class Peer(Struct, frozen=True):
     """A node and where to reach it."""
 
     node_id: NodeId
     endpoint: Endpoint
 
 
-@dataclass(frozen=True, slots=True)
-class Voter:
+class Voter(Struct, frozen=True):
     """A replica that votes; peers use the first of its endpoints."""
 
     key: ReplicaKey
@@ -48,8 +45,7 @@ class Voter:
         return Peer(self.key.node_id, self.endpoints[0])
 
 
-@dataclass(frozen=True, slots=True)
-class VoterSet:
+class VoterSet(Struct, frozen=True):
     """The voters at one point of the log, in the order of their ids."""
 
     voters: tuple[Voter, ...] = ()
@@ -88,8 +84,7 @@ class VoterSet:
         return VoterSet(self.others(key))
 
 
-@dataclass(frozen=True, slots=True)
-class VoterHistory:
+class VoterHistory(Struct, frozen=True):
     """The voter sets that the log holds, each with the offset of its record.
 
     A set counts from the moment it is appended, so that truncating its record brings back the one before.

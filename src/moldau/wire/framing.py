@@ -11,11 +11,12 @@ import struct
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cache
+from typing import Final, NamedTuple
 
 from moldau.model.errors import ErrorCode, MalformedMessage
 from moldau.wire import message
-from moldau.wire.compiler import Chunk, decoder, encoder
+from moldau.wire.compiler import Chunk, Decoder, Encoder, decoder, encoder
 from moldau.wire.messages import (
     REQUESTS,
     RESPONSES,
@@ -30,6 +31,10 @@ _SIZE = struct.Struct(">i")
 _INT16 = struct.Struct(">h")
 # The first fields of a request's header, which never change: API key, version, correlation id.
 _HEADER_START = struct.Struct(">hhi")
+# The size of a response and the field that every version of its header begins with, the correlation id.
+_RESPONSE_START = struct.Struct(">ii")
+_CORRELATION_ID_BYTES = 4
+_WITH_RECORDS = frozenset((ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT, ApiKey.SHARE_FETCH))
 _OWN_BYTES_MIN = 4096
 # Shorter chunks are joined before they are sent; copying longer ones costs more than sending them apart.
 _JOINED_BYTES_MAX = 8192
@@ -128,8 +133,7 @@ class Receiver:
 # ---------------------------------------------------------------- the server's side
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """A request whose header was read and whose body was not."""
 
     api_key: ApiKey
@@ -141,7 +145,7 @@ class Request:
 
     def body(self) -> message.Request:
         """The body; its records are views into the frame."""
-        decode = decoder(REQUESTS[self.api_key], self.version)
+        decode = _dialects[self.api_key, self.version].decode_body
         return decode(self.frame.buffer, self.body_start, self.frame.end)[0]
 
 
@@ -163,10 +167,34 @@ def read_request(frame: Frame) -> Request | UnservedRequest:
     if end - start < _HEADER_START.size:
         raise MalformedMessage(f"a request of {end - start} bytes is shorter than its header")
     api_key, version, correlation_id = _HEADER_START.unpack_from(buffer, start)
-    if api_key not in REQUESTS or not spoken_versions(api_key).includes(version):
+    dialect = _dialects.get((api_key, version)) or _learn(api_key, version)
+    if dialect is None:
         return UnservedRequest(api_key, version, correlation_id)
-    header, body_start = decoder(RequestHeader, request_header_version(api_key, version))(buffer, start, end)
-    return Request(ApiKey(api_key), version, correlation_id, header.client_id, frame, body_start)
+    header, body_start = dialect.decode_header(buffer, start, end)
+    return Request(dialect.api_key, version, correlation_id, header.client_id, frame, body_start)
+
+
+class _Dialect(NamedTuple):
+    """One API in one version, and what reads it."""
+
+    api_key: ApiKey
+    decode_header: Decoder[RequestHeader]
+    decode_body: Decoder[message.Request]
+
+
+# Found with one look per request. What is not spoken is not kept, or clients could fill it with nonsense.
+_dialects: Final[dict[tuple[int, int], _Dialect]] = {}
+
+
+def _learn(api_key: int, version: int) -> _Dialect | None:
+    if api_key not in REQUESTS or not spoken_versions(api_key).includes(version):
+        return None
+    dialect = _dialects[api_key, version] = _Dialect(
+        ApiKey(api_key),
+        decoder(RequestHeader, request_header_version(api_key, version)),
+        decoder(REQUESTS[api_key], version),
+    )
+    return dialect
 
 
 class Reply:
@@ -210,11 +238,19 @@ def encode_response(
     response: message.Response, *, api_key: int, version: int, correlation_id: int
 ) -> list[Chunk]:
     """A whole frame; records are passed on, not copied."""
+    tags, encode = _response_writers(type(response), api_key, version)
     body: list[Chunk] = []
-    header = ResponseHeader(correlation_id=correlation_id)
-    encoder(ResponseHeader, response_header_version(api_key, version))(header, body)
-    encoder(type(response), version)(response, body)
-    return _framed(body)
+    encode(response, body)
+    size = _CORRELATION_ID_BYTES + len(tags) + sum(map(len, body))
+    chunks = [_RESPONSE_START.pack(size, correlation_id), tags, *body]
+    # Nearly all responses are short: one copy is cheaper than a look at each chunk.
+    return list(_joined(chunks)) if api_key in _WITH_RECORDS else [b"".join(chunks)]  # type: ignore[arg-type]
+
+
+@cache
+def _response_writers(cls: type[message.Response], api_key: int, version: int) -> tuple[bytes, Encoder]:
+    """The tags in a response's header, of which there are none yet, and what writes its body."""
+    return b"\0" * response_header_version(api_key, version), encoder(cls, version)
 
 
 # ---------------------------------------------------------------- the client's side

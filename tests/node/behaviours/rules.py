@@ -1,7 +1,7 @@
 """What clients depend on in a broker, rule by rule, and which of it this broker can show so far.
 
-The numbers are those of the project's list of behaviours; the rules of groups, transactions, share groups and
-replication between brokers join when the broker has these.
+The numbers are those of the project's list of behaviours; the rules of transactions, of groups that are not
+classic, and of replication between brokers join when the broker has these.
 """
 
 APPLICABLE = {
@@ -14,6 +14,7 @@ APPLICABLE = {
     6: "what is not served or cannot be read ends the connection",
     7: "acks=0 is never answered, and an error then ends the connection",
     8: "Produce is advertised from version 0 on",
+    9: "JoinGroup is advertised from version 0 on",
     10: "a throttled client is answered at once, and then not heard for a while",
     11: "too large requests and idle connections are closed",
     # Metadata
@@ -47,6 +48,19 @@ APPLICABLE = {
     47: "offsets by time, and by the negative numbers that stand for something else",
     48: "a new leader tells no end of the log before it is sure of it",
     49: "where leader epochs ended",
+    # Groups
+    50: "a new member is given an id, and counts until it comes with it or is late",
+    51: "an empty group waits for more members before it begins",
+    52: "all join or are left behind, one leads, and the protocol is voted for",
+    53: "only a leader or a change makes a stable group rebalance",
+    54: "what a heartbeat is told in every state",
+    55: "members wait for the leader's assignment, and those without one get empty bytes",
+    56: "who may commit offsets when, and the note that comes with them",
+    57: "what members tell each other is passed on untouched",
+    58: "a static member comes back without a rebalance, and fences what is left of it",
+    59: "groups of all types share one namespace, and are listed, described and deleted there",
+    60: "which offsets expire, and when",
+    61: "offsets that were never committed are no error; all of them, and those of several groups",
     # Brokers
     73: "brokers register and send heartbeats, and clients see none that is fenced",
     # Logs

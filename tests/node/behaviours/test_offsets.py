@@ -200,7 +200,8 @@ def test_a_new_leader_tells_no_end_before_it_has_committed_what_it_found(broker:
 
 @pytest.mark.behaviour(48)
 def test_no_end_of_the_log_goes_back_by_a_crash() -> None:
-    with Broker({"replica.high.watermark.checkpoint.interval.ms": "1000"}, flush_ms=(300, 300)) as broker:
+    settings = SLOW_DISK | {"replica.high.watermark.checkpoint.interval.ms": "1000"}
+    with Broker(settings, flush_ms=(300, 300)) as broker:
         broker.create_topic()
         append_at(broker, 10, 20)
         # The high watermark is written down, and what comes then is committed after that.

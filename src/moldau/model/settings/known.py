@@ -162,12 +162,6 @@ BROKER: Final[tuple[Setting[Value], ...]] = (
     broker("num.recovery.threads.per.data.dir", INT32, 2, at_least(1), update=_CLUSTER_WIDE),
     broker("num.replica.alter.log.dirs.threads", INT32, None),
     broker("num.replica.fetchers", INT32, 1, at_least(1), update=_CLUSTER_WIDE),
-    broker("offsets.commit.timeout.ms", INT32, 5000, at_least(1)),
-    broker("offsets.load.buffer.size", INT32, 5_242_880, at_least(1)),
-    broker("offsets.topic.compression.codec", INT32, 0),
-    broker("offsets.topic.num.partitions", INT32, 50, at_least(1)),
-    broker("offsets.topic.replication.factor", INT16, 3, at_least(1)),
-    broker("offsets.topic.segment.bytes", INT32, 104_857_600, at_least(1)),
     broker(
         "principal.builder.class",
         CLASS,

@@ -74,6 +74,10 @@ CONTROLLER_LISTENER_NAMES: Final = broker(
     "The listeners of controllers; brokers reach them at the first.",
     is_required=True,
 )
+ADMIN_LISTENER: Final = broker(
+    "moldau.admin.listener", STRING, None, None,
+    "Where /livez, /readyz and /metrics are served over HTTP, as host:port; nowhere if it is not set.",
+)
 CONTROLLER_QUORUM_VOTERS: Final = broker(
     "controller.quorum.voters", LIST, (), None,
     "The controllers of a quorum that never changes, each as id@host:port.",

@@ -9,6 +9,7 @@ from moldau.model.settings.setting import Setting, Synonym, UpdateMode, broker, 
 from moldau.model.settings.types import (
     BOOLEAN,
     FLOAT64,
+    INT16,
     INT32,
     INT32_MAX,
     INT64,
@@ -310,6 +311,14 @@ OFFSET_METADATA_MAX_BYTES: Final = broker(
     "offset.metadata.max.bytes", INT32, 4 * KIB, None,
     "The longest note that may be committed with an offset.",
 )
+OFFSETS_COMMIT_TIMEOUT_MS: Final = broker(
+    "offsets.commit.timeout.ms", INT32, 5 * SECOND_MS, at_least(1),
+    "How long a coordinator waits for its records to be committed before it says that they were not.",
+)
+OFFSETS_LOAD_BUFFER_SIZE: Final = broker(
+    "offsets.load.buffer.size", INT32, 5 * MIB, at_least(1),
+    "How much of its log a coordinator reads at a time when it loads it.",
+)
 OFFSETS_RETENTION_MINUTES: Final = broker(
     "offsets.retention.minutes", INT32, 7 * 24 * 60, at_least(1),
     "How long offsets are kept once a group is empty, or if nobody is subscribed, since their commit.",
@@ -317,6 +326,22 @@ OFFSETS_RETENTION_MINUTES: Final = broker(
 OFFSETS_RETENTION_CHECK_INTERVAL_MS: Final = broker(
     "offsets.retention.check.interval.ms", INT64, 10 * MINUTE_MS, at_least(1),
     "How often a coordinator looks for offsets that are too old.",
+)
+OFFSETS_TOPIC_NUM_PARTITIONS: Final = broker(
+    "offsets.topic.num.partitions", INT32, 50, at_least(1),
+    "How many partitions __consumer_offsets is created with.",
+)
+OFFSETS_TOPIC_REPLICATION_FACTOR: Final = broker(
+    "offsets.topic.replication.factor", INT16, 3, at_least(1),
+    "How many replicas __consumer_offsets is created with; unless it is set, no more than there are brokers.",
+)
+OFFSETS_TOPIC_SEGMENT_BYTES: Final = broker(
+    "offsets.topic.segment.bytes", INT32, 100 * MIB, at_least(1),
+    "The size of the segments of __consumer_offsets, small so that it is compacted and loaded quickly.",
+)
+OFFSETS_TOPIC_COMPRESSION_CODEC: Final = broker(
+    "offsets.topic.compression.codec", INT32, 0, None,
+    "The codec in which a coordinator writes its records, by its number in batches; 0 is none.",
 )
 
 CONSUMER_SESSION_TIMEOUT_MS: Final = group(

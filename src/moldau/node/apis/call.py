@@ -11,6 +11,7 @@ from moldau.model.ids import ClusterId, NodeId
 from moldau.node.config import ListenerConfig, NodeConfig
 from moldau.node.controller import ActiveController
 from moldau.node.controller_channel import ControllerChannel
+from moldau.node.coordinators import Coordinators
 from moldau.node.fetch_sessions import FetchSessions
 from moldau.node.metadata import Publisher
 from moldau.node.metrics import Metrics
@@ -19,6 +20,7 @@ from moldau.node.producer_ids import ProducerIds
 from moldau.node.quorum import QuorumNode
 from moldau.node.quotas import Quotas
 from moldau.node.security import Authorizer, Operation, Principal, ResourceType
+from moldau.wire.framing import Reply
 from moldau.wire.framing import Request as Received
 from moldau.wire.message import Request, Response
 from moldau.wire.messages.api_versions import ApiVersion
@@ -36,6 +38,7 @@ class Parts:
     controller: ActiveController | None
     publisher: Publisher
     partitions: Partitions
+    groups: Coordinators
     channel: ControllerChannel
     sessions: FetchSessions
     producer_ids: ProducerIds
@@ -81,6 +84,7 @@ class Call:
         "body",
         "host",
         "listener",
+        "place",
         "principal",
         "received",
         "throttle_ms",
@@ -107,6 +111,8 @@ class Call:
         self.listener = listener
         self.began_us = began_us
         self.throttle_ms = 0
+        self.place: Reply
+        """Of the reply among the others of its connection; given by the asker that has one."""
 
     @property
     def client_id(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from typing import TYPE_CHECKING
 
 from moldau.model.errors import ErrorCode, KafkaError
@@ -11,6 +11,7 @@ from moldau.node.quotas import MutationsThrottled
 from moldau.node.security import CLUSTER_NAME, ResourceType
 from moldau.wire.message import Response
 from moldau.wire.messages.fetch import FetchResponse
+from moldau.wire.messages.produce import ProduceResponse
 
 if TYPE_CHECKING:
     from moldau.node.apis.table import Api
@@ -38,6 +39,15 @@ async def finish(api: Api, call: Call, answer: Coroutine[object, object, Respons
         return response
     except KafkaError as error:
         return api.refuse(call, error)
+
+
+def errors_of(response: Response) -> Iterable[ErrorCode]:
+    """The errors that a response tells: its own, and those of the partitions that were produced to."""
+    if isinstance(response, ProduceResponse):
+        codes = [data.error_code for topic in response.responses for data in topic.partition_responses]
+    else:
+        codes = [getattr(response, "error_code", ErrorCode.NONE)]
+    return [ErrorCode(code) for code in codes if code]
 
 
 def size_of(response: Response) -> int:

@@ -193,7 +193,7 @@ async def delete_records(parts: Parts, call: Call) -> Response:
     request = call.body
     assert isinstance(request, DeleteRecordsRequest)
     topics = []
-    has_deleted = False
+    starts: dict[Replica, int] = {}
     for topic in request.topics:
         is_allowed = call.may(parts, Operation.DELETE, ResourceType.TOPIC, topic.name)
         answers = []
@@ -201,8 +201,9 @@ async def delete_records(parts: Parts, call: Call) -> Response:
             try:
                 if not is_allowed:
                     raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-                low_watermark, code = _delete(parts, topic.name, asked), ErrorCode.NONE
-                has_deleted = True
+                replica, offset = _start_asked_for(parts, topic.name, asked)
+                starts[replica] = low_watermark = max(offset, starts.get(replica, 0))
+                code = ErrorCode.NONE
             except KafkaError as error:
                 low_watermark, code = _NO_OFFSET, error.code
             answers.append(
@@ -211,16 +212,16 @@ async def delete_records(parts: Parts, call: Call) -> Response:
                 )
             )
         topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=answers))
-    if has_deleted:
+    if starts:
         try:
-            await parts.partitions.write_checkpoints()
+            await parts.partitions.advance_log_starts(starts)
         except OSError as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from None
     return DeleteRecordsResponse(throttle_time_ms=0, topics=topics)
 
 
-def _delete(parts: Parts, topic: str, asked: DeleteRecordsPartition) -> int:
-    """Where the log starts now."""
+def _start_asked_for(parts: Parts, topic: str, asked: DeleteRecordsPartition) -> tuple[Replica, int]:
+    """A replica, and where its log is to start; not before it starts now."""
     replica, _ = parts.partitions.led(parts.view, topic, asked.partition_index)
     log = replica.log
     if topic in INTERNAL_TOPICS:
@@ -228,7 +229,6 @@ def _delete(parts: Parts, topic: str, asked: DeleteRecordsPartition) -> int:
     if not log.config.is_deleted:
         raise KafkaError(ErrorCode.POLICY_VIOLATION)
     offset = log.high_watermark if asked.offset == _HIGH_WATERMARK else asked.offset
-    if offset < 0:
+    if not 0 <= offset <= log.high_watermark:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-    log.advance_log_start(offset)
-    return log.log_start_offset
+    return replica, max(offset, log.log_start_offset)

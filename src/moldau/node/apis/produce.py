@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from moldau.metadata.image import INTERNAL_TOPICS
 from moldau.model.errors import ErrorCode, KafkaError
 from moldau.model.ids import TopicId
 from moldau.node.apis import leaders
@@ -135,6 +136,11 @@ class _Produced:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         if not call.may(parts, Operation.WRITE, ResourceType.TOPIC, topic):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        if topic in INTERNAL_TOPICS:
+            # Whoever keeps its state there knows only of what it has written itself.
+            raise KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is internal: only brokers write it."
+            )
         records = partition.records
         if not records:
             raise KafkaError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
-from moldau.model.errors import KafkaError
+from moldau.model.errors import ErrorCode, KafkaError
 from moldau.model.ids import ZERO_UUID
 from moldau.node.apis.call import Call
 from moldau.wire.message import Request, Response
@@ -32,6 +32,36 @@ from moldau.wire.messages.configs import (
     ListConfigResourcesResponse,
 )
 from moldau.wire.messages.fetch import FetchResponse
+from moldau.wire.messages.groups import (
+    Coordinator,
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupResponse,
+    ListGroupsResponse,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+    OffsetDeleteResponse,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+    SyncGroupResponse,
+)
 from moldau.wire.messages.log_dirs import DescribeLogDirsResponse
 from moldau.wire.messages.metadata import (
     DescribeClusterResponse,
@@ -106,6 +136,8 @@ Refusal = Callable[[Call, KafkaError], Response]
 
 _NO_OFFSET: Final = -1
 _NO_EPOCH: Final = -1
+_NO_NODE: Final = -1
+_NO_PORT: Final = -1
 
 
 def _once(refuse: Callable[[KafkaError], Response]) -> Refusal:
@@ -202,6 +234,140 @@ def _alter_reassignments(request: AlterPartitionReassignmentsRequest, error: Kaf
     )
 
 
+# ------------------------------------------------------------------------------------------------- groups
+
+_SEVERAL_COORDINATORS: Final = 4
+_NULL_PROTOCOL: Final = 7
+_SEVERAL_GROUPS: Final = 8
+_GROUP_ERROR: Final = 2
+_DESCRIBED_ERROR: Final = 6
+
+
+def _find_coordinator(call: Call, error: KafkaError) -> Response:
+    request = call.body
+    assert isinstance(request, FindCoordinatorRequest), request
+    if call.version < _SEVERAL_COORDINATORS:
+        return FindCoordinatorResponse(
+            error_code=error.code, error_message=error.message, node_id=_NO_NODE, host="", port=_NO_PORT
+        )
+    return FindCoordinatorResponse(coordinators=[not_found(key, error) for key in request.coordinator_keys])
+
+
+def not_found(key: str, error: KafkaError) -> Coordinator:
+    """Why one of several coordinators cannot be named."""
+    return Coordinator(
+        key=key,
+        node_id=_NO_NODE,
+        host="",
+        port=_NO_PORT,
+        error_code=error.code,
+        error_message=error.message,
+    )
+
+
+def _join_group(call: Call, error: KafkaError) -> Response:
+    request = call.body
+    assert isinstance(request, JoinGroupRequest), request
+    return JoinGroupResponse(
+        error_code=error.code,
+        protocol_name=None if call.version >= _NULL_PROTOCOL else "",
+        leader="",
+        member_id=request.member_id,
+        members=[],
+    )
+
+
+def _heartbeat(error: KafkaError) -> Response:
+    # A member must not join again, or look for another coordinator, because this one is not ready yet.
+    is_loading = error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    return HeartbeatResponse(error_code=ErrorCode.NONE if is_loading else error.code)
+
+
+def _offset_commit(request: OffsetCommitRequest, error: KafkaError) -> Response:
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=error.code)
+                    for each in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _offset_fetch(call: Call, error: KafkaError) -> Response:
+    request = call.body
+    assert isinstance(request, OffsetFetchRequest), request
+    if call.version >= _SEVERAL_GROUPS:
+        groups = [not_read(group, error, version=call.version) for group in request.groups]
+        return OffsetFetchResponse(groups=groups)
+    if call.version >= _GROUP_ERROR:
+        return OffsetFetchResponse(error_code=error.code)
+    return OffsetFetchResponse(
+        topics=[
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponsePartition(
+                        partition_index=index,
+                        committed_offset=_NO_OFFSET,
+                        metadata="",
+                        error_code=error.code,
+                    )
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics or ()
+        ]
+    )
+
+
+def not_read(group: OffsetFetchRequestGroup, error: KafkaError, *, version: int) -> OffsetFetchResponseGroup:
+    """Why the offsets of one group cannot be read; version 1 can only say so in each partition."""
+    topics = []
+    if version < _GROUP_ERROR:
+        topics = [
+            OffsetFetchResponseTopics(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponsePartitions(
+                        partition_index=index,
+                        committed_offset=_NO_OFFSET,
+                        metadata="",
+                        error_code=error.code,
+                    )
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in group.topics or ()
+        ]
+    return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics, error_code=error.code)
+
+
+def not_described(group_id: str, error: KafkaError, *, version: int) -> DescribedGroup:
+    """Why a group cannot be described."""
+    return DescribedGroup(
+        error_code=error.code,
+        error_message=error.message if version >= _DESCRIBED_ERROR else None,
+        group_id=group_id,
+        group_state="",
+        protocol_type="",
+        protocol_data="",
+        members=[],
+    )
+
+
+def _describe_groups(call: Call, error: KafkaError) -> Response:
+    request = call.body
+    assert isinstance(request, DescribeGroupsRequest), request
+    groups = [not_described(group_id, error, version=call.version) for group_id in request.groups]
+    return DescribeGroupsResponse(groups=groups)
+
+
 # ---------------------------------------------------------------------------------------------- the table
 
 REFUSALS: Final[Mapping[ApiKey, Refusal]] = {
@@ -225,6 +391,28 @@ REFUSALS: Final[Mapping[ApiKey, Refusal]] = {
         ),
     ),
     ApiKey.METADATA: _in_each(MetadataRequest, _metadata),
+    ApiKey.OFFSET_COMMIT: _in_each(OffsetCommitRequest, _offset_commit),
+    ApiKey.OFFSET_FETCH: _offset_fetch,
+    ApiKey.FIND_COORDINATOR: _find_coordinator,
+    ApiKey.JOIN_GROUP: _join_group,
+    ApiKey.HEARTBEAT: _once(_heartbeat),
+    ApiKey.LEAVE_GROUP: _once(lambda error: LeaveGroupResponse(error_code=error.code)),
+    ApiKey.SYNC_GROUP: _once(lambda error: SyncGroupResponse(error_code=error.code, assignment=b"")),
+    ApiKey.DESCRIBE_GROUPS: _describe_groups,
+    ApiKey.LIST_GROUPS: _once(lambda error: ListGroupsResponse(error_code=error.code, groups=[])),
+    ApiKey.DELETE_GROUPS: _in_each(
+        DeleteGroupsRequest,
+        lambda request, error: DeleteGroupsResponse(
+            throttle_time_ms=0,
+            results=[
+                DeletableGroupResult(group_id=group_id, error_code=error.code)
+                for group_id in request.groups_names
+            ],
+        ),
+    ),
+    ApiKey.OFFSET_DELETE: _once(
+        lambda error: OffsetDeleteResponse(error_code=error.code, throttle_time_ms=0, topics=[])
+    ),
     ApiKey.CREATE_TOPICS: _in_each(
         CreateTopicsRequest,
         lambda request, error: CreateTopicsResponse(

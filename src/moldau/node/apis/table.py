@@ -13,6 +13,8 @@ from moldau.node.apis import (
     configs,
     controller,
     fetch,
+    find_coordinator,
+    groups,
     metadata,
     offsets,
     produce,
@@ -76,6 +78,11 @@ def _decided(key: ApiKey, operation: Operation | None, metered: Metered = Metere
     return Api(key, controller.decide, refusals.REFUSALS[key], operation, metered=metered)
 
 
+def _of_groups(key: ApiKey, handler: Handler, *, overlaps: bool = True) -> Api:
+    """A row that a shard of groups decides on, once the handler has seen who may do that to which group."""
+    return Api(key, handler, refusals.REFUSALS[key], resource=ResourceType.GROUP, overlaps=overlaps)
+
+
 def _between_nodes(key: ApiKey, handler: Handler) -> Api:
     return Api(key, handler, refusals.REFUSALS[key], Operation.CLUSTER_ACTION, metered=Metered.EXEMPT)
 
@@ -87,6 +94,16 @@ BROKER_APIS: Final = _rows(
     Api(ApiKey.FETCH, fetch.handle, fetch.refuse, metered=Metered.FETCHED),
     Api(ApiKey.LIST_OFFSETS, offsets.list_offsets, refusals.REFUSALS[ApiKey.LIST_OFFSETS]),
     Api(ApiKey.METADATA, metadata.handle, refusals.REFUSALS[ApiKey.METADATA]),
+    _of_groups(ApiKey.OFFSET_COMMIT, groups.commit),
+    _of_groups(ApiKey.OFFSET_FETCH, groups.fetch),
+    Api(ApiKey.FIND_COORDINATOR, find_coordinator.handle, refusals.REFUSALS[ApiKey.FIND_COORDINATOR]),
+    # What comes behind a join must not take effect before its member is in the group.
+    _of_groups(ApiKey.JOIN_GROUP, groups.join, overlaps=False),
+    _of_groups(ApiKey.HEARTBEAT, groups.heartbeat),
+    _of_groups(ApiKey.LEAVE_GROUP, groups.leave),
+    _of_groups(ApiKey.SYNC_GROUP, groups.sync, overlaps=False),
+    _of_groups(ApiKey.DESCRIBE_GROUPS, groups.describe),
+    _of_groups(ApiKey.LIST_GROUPS, groups.list_groups),
     Api(ApiKey.API_VERSIONS, versions.handle, versions.refuse),
     _forwarded(ApiKey.CREATE_TOPICS, None, Metered.MUTATIONS),
     _forwarded(ApiKey.DELETE_TOPICS, None, Metered.MUTATIONS),
@@ -106,10 +123,12 @@ BROKER_APIS: Final = _rows(
         _DESCRIBE,
     ),
     _forwarded(ApiKey.CREATE_PARTITIONS, None, Metered.MUTATIONS),
+    _of_groups(ApiKey.DELETE_GROUPS, groups.delete),
     _forwarded(ApiKey.ELECT_LEADERS, _ALTER),
     _forwarded(ApiKey.INCREMENTAL_ALTER_CONFIGS, None),
     _forwarded(ApiKey.ALTER_PARTITION_REASSIGNMENTS, _ALTER),
     _forwarded(ApiKey.LIST_PARTITION_REASSIGNMENTS, _DESCRIBE),
+    _of_groups(ApiKey.OFFSET_DELETE, groups.delete_offsets),
     Api(
         ApiKey.DESCRIBE_CLIENT_QUOTAS,
         cluster.describe_client_quotas,

@@ -8,9 +8,8 @@ from enum import IntEnum, unique
 from operator import itemgetter
 from typing import Final
 
-from crc32c import crc32c
-
 from moldau.model.errors import MalformedMessage
+from moldau.wire.crc import crc32c
 from moldau.wire.records import header as fields
 from moldau.wire.records import kernel
 from moldau.wire.records.compression import DECOMPRESSED_BYTES_MAX, Codec, compress, decompress

@@ -6,10 +6,9 @@ import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple, TypeAlias
 
-from crc32c import crc32c
-
 from moldau.model.errors import ErrorCode, KafkaError, MalformedMessage
 from moldau.model.ids import SEQUENCE_MAX
+from moldau.wire.crc import crc32c
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 WritableBuffer: TypeAlias = bytearray | memoryview

@@ -156,6 +156,9 @@ class RealFile:
         self.fd = fd
         self._disk = disk
         self._is_closed = False
+        # Where the next append goes. A file is written through one of its open files only, so that nobody
+        # has to ask the kernel each time.
+        self._end: int | None = None
 
     def __del__(self) -> None:
         os.close(self.fd)
@@ -167,18 +170,20 @@ class RealFile:
     def append(self, chunks: Sequence[Buffer]) -> int:
         """Write `chunks` at the end; gives the position they start at."""
         self._check_writable()
-        # Cheaper than fstat, which fills in a dozen other facts.
-        position = os.lseek(self.fd, 0, os.SEEK_END)
+        position = self.size() if self._end is None else self._end
+        self._end = None
         try:
-            write_all(self.fd, chunks, position)
+            written = write_all(self.fd, chunks, position)
         except OSError:
             self._cut_off(position)
             raise
+        self._end = position + written
         return position
 
     def write_at(self, position: int, data: Buffer) -> None:
         """Overwrite bytes in place."""
         self._check_writable()
+        self._end = None
         write_all(self.fd, [data], position)
 
     def read(self, position: int, size: int) -> bytes:
@@ -192,6 +197,7 @@ class RealFile:
     def truncate(self, size: int) -> None:
         """Cut the file to `size` bytes."""
         self._check_writable()
+        self._end = None
         os.ftruncate(self.fd, size)
 
     def close(self) -> None:
@@ -211,12 +217,13 @@ class RealFile:
         self._disk.check_writable()
 
 
-def write_all(fd: int, chunks: Sequence[Buffer], position: int) -> None:
-    """Write all of `chunks` at `position`, in one call if the kernel lets us."""
+def write_all(fd: int, chunks: Sequence[Buffer], position: int) -> int:
+    """Write all of `chunks` at `position`, in one call if the kernel lets us; gives how many bytes."""
+    start = position
     if len(chunks) == 1:
         written = os.pwritev(fd, chunks, position)
         if written == len(chunks[0]):
-            return
+            return written
         position, chunks = position + written, [memoryview(chunks[0]).cast("B")[written:]]
     left = [view for chunk in chunks if (view := memoryview(chunk).cast("B"))]
     while left:
@@ -229,6 +236,7 @@ def write_all(fd: int, chunks: Sequence[Buffer], position: int) -> None:
         left = left[done:]
         if written:
             left[0] = left[0][written:]
+    return position - start
 
 
 def find_syncfs() -> Callable[[int], None] | None:

@@ -18,8 +18,9 @@ CONNECT_TIMEOUT_MS = 10_000
 SENDFILE_BYTES_MIN = 64 * 1024
 # Larger buffers are cheaper to write by themselves than to copy into one.
 JOIN_BYTES_MAX = 64 * 1024
-# What may be sent before others get their turn.
+# What may be sent, or read, before others get their turn.
 SENDFILE_BYTES_MAX = 1024 * 1024
+READ_BYTES_MAX = 1024 * 1024
 # The marks of the queue behind a sendfile, the same as the transport's own.
 QUEUE_BYTES_HIGH = 64 * 1024
 QUEUE_BYTES_LOW = 16 * 1024
@@ -98,7 +99,9 @@ class RealConnection(asyncio.BufferedProtocol):
         self._twin_fd: int | None = None
         self._is_transport_full = False
         self._is_sender_paused = False
+        self._is_reading = True
         self._is_closing = False
+        self._offered_bytes = 0
 
     # ------------------------------------------------------------ the port
 
@@ -118,10 +121,12 @@ class RealConnection(asyncio.BufferedProtocol):
 
     def pause_reading(self) -> None:
         """Take no more bytes from the peer until `resume_reading`."""
+        self._is_reading = False
         self._transport.pause_reading()
 
     def resume_reading(self) -> None:
         """Take bytes from the peer again."""
+        self._is_reading = True
         self._transport.resume_reading()
 
     def close(self) -> None:
@@ -149,11 +154,15 @@ class RealConnection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the transport puts what arrives."""
-        return self._receiver.buffer_to_fill(sizehint if sizehint > 0 else RECEIVE_BYTES_HINT)
+        buffer = self._receiver.buffer_to_fill(sizehint if sizehint > 0 else RECEIVE_BYTES_HINT)
+        self._offered_bytes = len(buffer)
+        return buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         """Something has arrived."""
         self._receiver.filled(nbytes)
+        if nbytes == self._offered_bytes and self._is_plaintext:
+            self._read_on()
 
     def pause_writing(self) -> None:
         """The transport's buffer is full."""
@@ -173,6 +182,25 @@ class RealConnection(asyncio.BufferedProtocol):
         self._receiver.disconnected(exc and ConnectionLost(f"{self.peer}: {exc}"))
 
     # ------------------------------------------------------------ within
+
+    def _read_on(self) -> None:
+        """Read what did not fit: a buffer that ended with a frame is often full before the socket is empty.
+
+        A turn of the loop for each would cost more than the frame. Errors and the end are the transport's.
+        """
+        left = READ_BYTES_MAX
+        while left > 0 and self._is_reading and not self._is_closing and not self._transport.is_closing():
+            buffer = self._receiver.buffer_to_fill(RECEIVE_BYTES_HINT)
+            try:
+                count = os.readv(self._transport.get_extra_info("socket").fileno(), (buffer,))
+            except OSError:
+                return
+            if not count:
+                return
+            self._receiver.filled(count)
+            if count < len(buffer):
+                return
+            left -= count
 
     def _prepared(self, chunks: Sequence[Buffer | FileSlice]) -> list[Buffer | FileSlice]:
         """The same bytes in as few writes as copying is worth."""

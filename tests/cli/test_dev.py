@@ -1,0 +1,191 @@
+"""`moldau dev`: one command, and there is a broker; Ctrl-C, and everything is as it should be."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.request import urlopen
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+from clients.raw_client import RawClient
+from prometheus_client.parser import text_string_to_metric_families
+
+from moldau.cli import main
+from moldau.cli.dev import free_port, has_other_files
+from moldau.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+
+MOLDAU = [sys.executable, "-m", "moldau"]
+# What a shell of a Kafka developer may have set, none of which concerns this broker.
+SURROUNDINGS = {
+    "KAFKA_HOME": "x",
+    "KAFKA_OPTS": "-Dx=y",
+    "KAFKA_NODE_ID": "7",
+    "KAFKA_LISTENERS": "PLAINTEXT://0.0.0.0:1",
+    "KAFKA_LOG_DIRS": "elsewhere",
+    "CLUSTER_ID": "x",
+}
+
+
+class Dev:
+    """A `moldau dev` that is ready."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        self.process = process
+        lines: list[str] = []
+        while not lines or not lines[-1].startswith("Ctrl-C"):
+            lines.append(process.stdout.readline())
+            assert lines[-1] or len(lines) > 1, process.communicate()
+        self.said = "".join(lines)
+
+    @property
+    def address(self) -> str:
+        """Where clients connect to, from the line that scripts wait for."""
+        found = re.match(r"moldau is ready: listening at .*PLAINTEXT://(\S+)\n", self.said)
+        assert found is not None, self.said
+        return found[1]
+
+    def page(self, path: str) -> str:
+        """What the admin port says."""
+        found = re.search(r"^admin port at (http://\S+)$", self.said, re.MULTILINE)
+        assert found is not None, self.said
+        with urlopen(found[1] + path, timeout=30) as response:
+            text = response.read().decode()
+        assert isinstance(text, str)
+        return text
+
+    def to_copy(self, title: str) -> str:
+        """What it gives to copy for one way to speak to it."""
+        found = re.search(rf"^  {title} +(.*\n(?: {{11}}.*\n)*)", self.said, re.MULTILINE)
+        assert found is not None, self.said
+        return textwrap.dedent(" " * 11 + found[1])
+
+    def stop(self, number: signal.Signals = signal.SIGINT) -> str:
+        """End it as Ctrl-C does; gives what it said on stderr."""
+        self.process.send_signal(number)
+        stdout, stderr = self.process.communicate(timeout=60)
+        assert self.process.returncode == 0, stderr
+        assert stdout == ""
+        return stderr
+
+
+@contextmanager
+def dev(folder: Path, *arguments: str) -> Iterator[Dev]:
+    with subprocess.Popen(
+        [*MOLDAU, "dev", "--port", "0", *arguments],
+        cwd=folder,
+        env={**os.environ, **SURROUNDINGS},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield Dev(process)
+        finally:
+            process.kill()
+
+
+def refused(*arguments: object) -> str:
+    result: Result = CliRunner().invoke(main, ["dev", *map(str, arguments)])
+    assert result.exit_code == 1, result.output
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    return line
+
+
+def test_what_is_there_to_copy_works_and_is_there_again_the_next_time(tmp_path: Path) -> None:
+    with dev(tmp_path) as broker:
+        for line in broker.to_copy("moldau").splitlines():
+            subprocess.run([sys.executable, "-m", *shlex.split(line)], check=True, cwd=tmp_path)
+        script = tmp_path / "snippet.py"
+        script.write_text(broker.to_copy("Python"))
+        subprocess.run([sys.executable, str(script)], check=True, timeout=60)
+        if shutil.which("kcat") is not None:
+            done = subprocess.run(
+                ["sh", "-ec", broker.to_copy("kcat")], check=True, timeout=60, capture_output=True, text=True
+            )
+            assert done.stdout == "good morning\n" * 3
+        assert broker.stop() == "Stopped. The data is in moldau-data; moldau dev goes on from there.\n"
+    with dev(tmp_path) as broker, RawClient(broker.address) as client:
+        assert client.values("greetings")[:2] == [b"good morning"] * 2
+        broker.stop(signal.SIGTERM)
+    assert (tmp_path / "moldau-data" / ".kafka_cleanshutdown").exists()
+
+
+def test_the_admin_port_tells_how_it_is(tmp_path: Path) -> None:
+    with dev(tmp_path, "--dir", "a b", "--override", "num.partitions=3") as broker:
+        assert broker.page("/readyz") == broker.page("/livez") == "ok\n"
+        with RawClient(broker.address) as client:
+            orders = MetadataRequestTopic(name="orders")
+            client.ask(MetadataRequest(topics=[orders]), 12, MetadataResponse)
+        samples = {
+            sample.name: sample.value
+            for family in text_string_to_metric_families(broker.page("/metrics"))
+            for sample in family.samples
+            if not sample.labels
+        }
+        assert samples["moldau_partitions"] == 3
+        assert samples["process_cpu_seconds_total"] > 0
+        assert samples["process_resident_memory_bytes"] > 10_000_000
+        assert 0 < samples["process_open_fds"] < samples["process_max_fds"]
+        assert samples["process_start_time_seconds"] > 1_700_000_000
+        assert broker.stop().endswith("moldau dev --dir 'a b' goes on from there.\n")
+
+
+def test_a_directory_has_one_broker(tmp_path: Path) -> None:
+    with dev(tmp_path):
+        directory = tmp_path / "moldau-data"
+        line = refused("--dir", directory, "--port", 0)
+        assert line == f"Error: The directory {directory} is in use by another process."
+
+
+def test_a_directory_with_something_else_in_it_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("")
+    line = refused("--dir", tmp_path, "--port", 0)
+    assert line == f"Error: The directory {tmp_path} has other files in it: --dir names another."
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+@pytest.mark.parametrize("name", [".lock", "bootstrap.checkpoint.tmp", "__cluster_metadata-0", "lost+found"])
+def test_a_directory_that_was_formatted_halfway_is_no_obstacle(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    assert not has_other_files(str(tmp_path))
+    assert not has_other_files(str(tmp_path / "none"))
+
+
+def test_a_port_that_is_taken_is_replaced_unless_it_was_asked_for(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        taken = server.getsockname()[1]
+        found = free_port(None, taken)
+        assert found not in (0, taken)
+        with pytest.raises(click.ClickException):
+            free_port(taken, found)
+        line = refused("--dir", tmp_path / "data", "--port", taken)
+        assert line == f"Error: Port {taken} cannot be had: Address already in use."
+    assert free_port(None, found) == found
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("num.partitons=3", "There is no broker setting 'num.partitons'. Did you mean num.partitions"),
+        ("num.partitions=0", "Invalid value '0' for num.partitions: must be at least 1."),
+        ("listeners=PLAINTEXT://0.0.0.0:0,CONTROLLER://127.0.0.1:0", "Listener PLAINTEXT "),
+    ],
+)
+def test_a_mistake_is_one_line(tmp_path: Path, override: str, message: str) -> None:
+    overrides = ["--override", override, "--override", "advertised.listeners=PLAINTEXT://localhost:1"]
+    assert refused("--dir", tmp_path / "data", "--port", 0, *overrides).startswith(f"Error: {message}")
+    assert not (tmp_path / "data").exists()
