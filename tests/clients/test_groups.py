@@ -21,6 +21,9 @@ pytest.register_assert_rewrite("clients.members.history")
 
 from clients.members.history import check_history, check_nothing_owned_twice  # noqa: E402
 
+# Every wait has a limit of its own; all together they may take longer than one test does elsewhere.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
 PARTITIONS = 8
 WAIT_S = 120
 PAUSE_BETWEEN_RECORDS_S = 0.005
