@@ -13,6 +13,9 @@ from clients.members.member import Member
 from clients.raw_client import wait_until
 from clients.rough_broker import RoughBroker
 
+# Every wait has a limit of its own; all together they may take longer than one test does elsewhere.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
 PARTITIONS = 2
 RECORDS = 10
 WAIT_S = 60

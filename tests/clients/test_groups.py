@@ -21,6 +21,9 @@ pytest.register_assert_rewrite("clients.members.history")
 
 from clients.members.history import check_history, check_nothing_owned_twice  # noqa: E402
 
+# Every wait has a limit of its own; all together they may take longer than one test does elsewhere.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
 PARTITIONS = 8
 WAIT_S = 120
 PAUSE_BETWEEN_RECORDS_S = 0.005
@@ -198,35 +201,43 @@ def everybody_leaves_and_a_newcomer_goes_on(
 
 
 def test_clients_of_all_languages_share_a_classic_group_and_survive_each_other(broker: RoughBroker) -> None:
-    clients = ("librdkafka", "kafka-python", "aiokafka", "Java client", "kafkajs", "franz-go")
+    clients = (
+        "librdkafka",
+        "kafka-python",
+        "aiokafka",
+        "Java client",
+        "kafkajs",
+        "franz-go",
+        "moldau.client",
+    )
     with_clients(*clients)
     with group_under_load(broker) as group:
-        librdkafka, kafka_python, aiokafka, java, kafkajs, franz_go = [group.join(name) for name in clients]
-        group.until_shared(librdkafka, kafka_python, aiokafka, java, kafkajs, franz_go)
+        librdkafka, kafka_python, aiokafka, java, kafkajs, franz_go, own = map(group.join, clients)
+        group.until_shared(*group.members)
         group.until_more_is_read(*group.members)
 
         aiokafka.leave()
-        group.until_shared(librdkafka, kafka_python, java, kafkajs, franz_go)
+        group.until_shared(librdkafka, kafka_python, java, kafkajs, franz_go, own)
 
         java.kill()
-        group.until_shared(librdkafka, kafka_python, kafkajs, franz_go)
+        group.until_shared(librdkafka, kafka_python, kafkajs, franz_go, own)
 
         franz_go.pause()
         librdkafka.pause()
-        group.until_shared(kafka_python, kafkajs)
+        group.until_shared(kafka_python, kafkajs, own)
         franz_go.resume()
         librdkafka.resume()
-        group.until_shared(librdkafka, kafka_python, kafkajs, franz_go)
+        group.until_shared(librdkafka, kafka_python, kafkajs, franz_go, own)
 
         java = group.join("Java client")
         kafkajs.kill()
-        group.until_shared(librdkafka, kafka_python, java, franz_go)
-        group.until_more_is_read(librdkafka, kafka_python, java, franz_go)
+        group.until_shared(librdkafka, kafka_python, java, franz_go, own)
+        group.until_more_is_read(librdkafka, kafka_python, java, franz_go, own)
 
         broker.kill()
         broker.start()
         aiokafka = group.join("aiokafka")
-        remaining = [librdkafka, kafka_python, java, franz_go, aiokafka]
+        remaining = [librdkafka, kafka_python, java, franz_go, own, aiokafka]
         group.until_shared(*remaining)
         group.until_more_is_read(*remaining)
         everybody_leaves_and_a_newcomer_goes_on(group, remaining, "librdkafka")
@@ -238,26 +249,27 @@ def test_clients_share_a_group_that_the_coordinator_assigns(broker: RoughBroker)
     with group_under_load(broker) as group:
         java, other_java = (group.join("Java client", "consumer") for _ in range(2))
         librdkafka, other_librdkafka = (group.join("librdkafka", "consumer") for _ in range(2))
-        group.until_shared(java, other_java, librdkafka, other_librdkafka)
+        own = group.join("moldau.client", "consumer")
+        group.until_shared(*group.members)
         group.until_more_is_read(*group.members)
 
         other_java.kill()
-        group.until_shared(java, librdkafka, other_librdkafka)
+        group.until_shared(java, librdkafka, other_librdkafka, own)
 
         java.pause()
         other_librdkafka.pause()
-        group.until_shared(librdkafka)
+        group.until_shared(librdkafka, own)
         java.resume()
         other_librdkafka.resume()
-        group.until_shared(java, librdkafka, other_librdkafka)
+        group.until_shared(java, librdkafka, other_librdkafka, own)
 
         librdkafka.leave()
-        group.until_shared(java, other_librdkafka)
+        group.until_shared(java, other_librdkafka, own)
 
         broker.kill()
         broker.start()
         librdkafka = group.join("librdkafka", "consumer")
-        remaining = [java, librdkafka, other_librdkafka]
+        remaining = [java, librdkafka, other_librdkafka, own]
         group.until_shared(*remaining)
         group.until_more_is_read(*remaining)
         everybody_leaves_and_a_newcomer_goes_on(group, remaining, "Java client", "consumer")

@@ -17,6 +17,9 @@ from clients.drivers.driver import Driver, NewRecord, ToolchainMissing
 from clients.foreign.programs import streams_command
 from clients.rough_broker import RoughBroker
 
+# Every wait has a limit of its own; all together they may take longer than one test does elsewhere.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
 PARTITIONS = 2
 WAIT_S = 120
 STOP_TIMEOUT_S = 60
