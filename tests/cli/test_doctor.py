@@ -77,14 +77,16 @@ def test_a_cluster_that_is_well_gets_a_clean_bill(cli: Cli, broker: BrokerProces
 
 
 @pytest.mark.slow
-def test_kafka_gets_a_clean_bill_too(tmp_path: Path) -> None:
+def test_kafka_is_examined_too(tmp_path: Path) -> None:
     try:
         kafka_jars.find_java()
         kafka = BrokerProcess(PRODUCTS["kafka"], tmp_path)
     except kafka_jars.Unavailable as why:
         pytest.skip(str(why))
     try:
-        assert examined(kafka.address, exit_code=0) == []
+        (share_groups,) = examined(kafka.address, exit_code=0)
+        assert share_groups["status"] == "warning"
+        assert "share.coordinator.state.topic.replication.factor=3" in share_groups["detail"]
     finally:
         kafka.stop()
 
@@ -361,7 +363,9 @@ def test_internal_topics_that_cannot_be_created() -> None:
     assert of_internal_topics({"offsets.topic.replication.factor": 1}, 1).status == "ok"
     found = of_internal_topics({"offsets.topic.replication.factor": 3}, 1)
     assert "offsets.topic.replication.factor=3" in found.detail
-    assert "set these to 1" in (found.fix or "")
+    assert found.detail.endswith("So there cannot be consumer groups.")
+    assert "set this to 1" in (found.fix or "")
+    assert of_internal_topics({"transaction.state.log.replication.factor": 3}, 1).status == "warning"
 
 
 def test_too_few_brokers_for_what_was_asked_are_found(tmp_path: Path) -> None:

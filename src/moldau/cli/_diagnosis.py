@@ -33,6 +33,13 @@ CLUSTER: Final = "cluster"
 CLOCK_MS_WARNING: Final = 5_000
 CLOCK_MS_PROBLEM: Final = 3_600_000
 
+# How many replicas brokers want of their own topics -> what these are for.
+INTERNAL_TOPICS: Final = {
+    "offsets.topic.replication.factor": "consumer groups",
+    "transaction.state.log.replication.factor": "transactions",
+    "share.coordinator.state.topic.replication.factor": "share groups",
+}
+
 _CONTAINER: Final = re.compile(r"[0-9a-f]{12}")
 _ANY_HOSTS: Final = ("0.0.0.0", "::", "")
 _PROTOCOLS: Final = {
@@ -279,12 +286,14 @@ def of_internal_topics(factors: Mapping[str, int], broker_count: int) -> Finding
     if not lacking:
         return ok("internal topics", "Their replication factors are not above the number of brokers.")
     shown = ", ".join(f"{name}={factor}" for name, factor in lacking.items())
-    return problem(
-        "internal topics",
-        f"There are fewer brokers ({broker_count}) than replicas wanted: {shown}. Consumer groups or"
-        " transactions cannot begin.",
-        f"Start more brokers, or set these to {broker_count} in the brokers' settings and start them again.",
+    detail = (
+        f"There are fewer brokers ({broker_count}) than replicas wanted: {shown}."
+        f" So there cannot be {', '.join(INTERNAL_TOPICS[name] for name in lacking)}."
     )
+    fix = f"Start more brokers, or set this to {broker_count} in the brokers' settings and start them again."
+    # Nearly everybody has consumer groups, and few have the others.
+    is_grave = "consumer groups" in detail
+    return problem("internal topics", detail, fix) if is_grave else warning("internal topics", detail, fix)
 
 
 # ---------------------------------------------------------------- this machine

@@ -19,6 +19,7 @@ import moldau
 from moldau.cli._connect import Ask, Target, cluster_options, parse_bootstrap
 from moldau.cli._diagnosis import (
     INSTALLATION,
+    INTERNAL_TOPICS,
     Finding,
     Place,
     Status,
@@ -49,11 +50,6 @@ PROBES_AT_ONCE: Final = 16
 _COLOURS: Final[dict[Status, str]] = {"ok": "green", "warning": "yellow", "problem": "red"}
 _BROKER: Final = 4
 _DEFAULT_SOURCE: Final = 5
-_INTERNAL_FACTORS: Final = (
-    "offsets.topic.replication.factor",
-    "transaction.state.log.replication.factor",
-    "share.coordinator.state.topic.replication.factor",
-)
 # What every client needs.
 _NEEDED: Final = (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.METADATA, ApiKey.API_VERSIONS)
 _HEALTH_FIXES: Final = {
@@ -329,7 +325,7 @@ def internal_topics(ask: Ask, brokers: list[MetadataResponseBroker]) -> Finding 
     is_moldau = any(name.startswith("moldau.") for name in entries)
     factors: dict[str, int] = {
         name: int(entries[name].value or 0)
-        for name in _INTERNAL_FACTORS
+        for name in INTERNAL_TOPICS
         if name in entries and not (is_moldau and entries[name].config_source == _DEFAULT_SOURCE)
     }
     return of_internal_topics(factors, len(brokers)) if factors or entries else None
