@@ -11,12 +11,12 @@ export PIP_NO_INPUT := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench sim powercuts clean
+.PHONY: help demo test lint format bench bench-quick bench-parts sim powercuts clean
 
 help:  ## Show this list
 	@echo "Moldau: a distributed commit log that speaks Kafka's protocol."
 	@echo
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.base  ## A broker is written to, killed, started again, and has lost nothing
 	@$(BIN)/python examples/demo.py
@@ -36,9 +36,14 @@ format: $(VENV)/.test  ## Let ruff mend what it can
 	@$(BIN)/ruff check --fix
 	@$(BIN)/ruff format
 
-bench: $(VENV)/.test  ## Measure; bench/README.md says what the figures mean
-	@for script in bench/*.py; do \
-	    test -e "$$script" || { echo "There is nothing to measure yet."; break; }; \
+bench: $(VENV)/.bench  ## Measure Moldau beside Apache Kafka, for half an hour; docs/performance.md has the figures
+	@$(BIN)/python bench/comparison.py --write
+
+bench-quick: $(VENV)/.bench  ## The same in about five minutes
+	@$(BIN)/python bench/comparison.py --quick --write
+
+bench-parts: $(VENV)/.test  ## Measure the broker alone and its parts; bench/README.md says what the figures mean
+	@for script in bench/wire.py bench/records.py bench/log.py bench/startup.py bench/broker.py; do \
 	    echo "== $$script"; $(BIN)/python "$$script" || exit 1; \
 	done
 
@@ -65,6 +70,11 @@ $(VENV)/.base: $(VENV)/.created pyproject.toml $(KERNEL_C)
 $(VENV)/.test: $(VENV)/.created pyproject.toml $(KERNEL_C)
 	@echo "== installing moldau and its test tools into $(VENV) (a minute or two the first time)"
 	@$(BIN)/python -m pip install --quiet --editable '.[arrow,test]'
+	@touch $@ $(VENV)/.base
+
+$(VENV)/.bench: $(VENV)/.created pyproject.toml $(KERNEL_C)
+	@echo "== installing moldau and what it is measured with into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --editable '.[bench]'
 	@touch $@ $(VENV)/.base
 
 $(VENV)/.created:

@@ -156,7 +156,7 @@ def measure() -> list[Figure]:
                 ours_us, theirs_us = best_of_each(ours[way], theirs[way])
                 codecs = [ours[f"{way} codec"]] + ([ours["decode pure"]] if way == "decode" else [])
                 *codecs_us, their_codec_us = best_of_each(*codecs, theirs[f"{way} codec"])
-                codec_ratio, pure_ratio, *_ = [their_codec_us / us for us in codecs_us] + [None]
+                codec_ratio, *pure_ratios = [their_codec_us / us for us in codecs_us]
                 figures.append(
                     Figure(
                         what=what,
@@ -166,7 +166,7 @@ def measure() -> list[Figure]:
                         kafka_python_us=theirs_us,
                         call_ratio=theirs_us / ours_us,
                         codec_ratio=codec_ratio,
-                        pure_ratio=pure_ratio,
+                        pure_ratio=pure_ratios[0] if pure_ratios else None,
                     )
                 )
     return figures

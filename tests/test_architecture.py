@@ -51,6 +51,7 @@ PACKAGES = (
     Package("spark", BELOW_APPS),
     Package("spark.plan", ("model",), "yes"),
     Package("console", BELOW_APPS),
+    Package("bench", ("model", "wire", "client")),
     # It starts brokers as a user does, by the command line: whoever tests an application loads no broker.
     Package("testing", ("client",)),
     Package("cli", ANYTHING),

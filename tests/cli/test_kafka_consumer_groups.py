@@ -35,7 +35,7 @@ def kafka(broker: BrokerProcess) -> Iterator[real.KafkaTools]:
 
 @pytest.fixture(scope="module")
 def groups(broker: BrokerProcess) -> Iterator[None]:
-    """A group that reads, one that has read, and one with a static member."""
+    """A group that has read, and three that read: a classic one, one with a static member, one of KIP-848."""
     with connect_sync(broker.address, client_id="reader") as client:
         client.admin.create_topics(NewTopic("orders", 3), NewTopic("others", 1))
         with client.producer() as producer:
@@ -50,11 +50,15 @@ def groups(broker: BrokerProcess) -> Iterator[None]:
             },
         )
         readers = []
-        for group, instance in (("reading", ""), ("static", "till-1")):
+        for group, instance, protocol in (
+            ("reading", "", "classic"),
+            ("static", "till-1", "classic"),
+            ("modern", "till-2", "consumer"),
+        ):
             reader = client.group_consumer(
                 ["orders"],
                 group_id=group,
-                group_protocol="classic",
+                group_protocol=protocol,
                 group_instance_id=instance,
                 auto_offset_reset="earliest",
             )
@@ -86,6 +90,7 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "--list --type --state Empty",
         "--list --state Stable,Empty",
         "--list --type classic",
+        "--list --type --state",
         "--describe --group past",
         "--describe --group past --verbose",
         "--describe --group reading",
@@ -94,6 +99,11 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "--describe --group reading --members --verbose",
         "--describe --group static --members",
         "--describe --group static --members --verbose",
+        "--describe --group modern --members --verbose",
+        "--describe --group modern --state --verbose",
+        "--describe --group modern --offsets --verbose",
+        "--delete-offsets --group modern --topic orders",
+        "--delete --group modern",
         "--describe --group past --members",
         "--describe --group past --state",
         "--describe --group reading --state",

@@ -89,14 +89,20 @@ class BrokerProcess:
     """One broker and controller, from when it answers until it is stopped."""
 
     def __init__(
-        self, product: Product, folder: Path, settings: Mapping[str, str] = MappingProxyType({})
+        self,
+        product: Product,
+        folder: Path,
+        settings: Mapping[str, str] = MappingProxyType({}),
+        *,
+        instead_of_usual: Mapping[str, str] = _SETTINGS,
     ) -> None:
         self._product = product
         self._log = folder / "server.log"
         self._port, self._controller_port = ReservedPort(), ReservedPort()
         self.address, controller_address = self._port.address, self._controller_port.address
         config = folder / "server.properties"
-        chosen = _SETTINGS | {
+        chosen = {
+            **instead_of_usual,
             "listeners": f"CLIENTS://{self.address},CONTROLLER://{controller_address}",
             "advertised.listeners": f"CLIENTS://{self.address},CONTROLLER://{controller_address}",
             "controller.quorum.bootstrap.servers": controller_address,
@@ -108,12 +114,18 @@ class BrokerProcess:
             formatted = subprocess.run(product.format(config), stdout=log, stderr=log, check=False)
             assert formatted.returncode == 0, f"{product.name} could not format its data:\n{self.log_end()}"
             environment = {**os.environ, PARENT_VARIABLE: str(os.getpid())}
+            self.started_at = time.monotonic()
             self._process = subprocess.Popen(product.start(config), stdout=log, stderr=log, env=environment)
         try:
             self._wait_until_it_answers(self._port.number)
         except BaseException:
             self.stop()
             raise
+
+    @property
+    def pid(self) -> int:
+        """The process."""
+        return self._process.pid
 
     def log_end(self) -> str:
         """The last that the broker wrote to its log."""
@@ -139,7 +151,7 @@ class BrokerProcess:
         while not _answers_api_versions(port):
             assert self.is_running(), f"{self._product.name} ended:\n{self.log_end()}"
             assert time.monotonic() < deadline, f"{self._product.name} did not start:\n{self.log_end()}"
-            time.sleep(0.05)
+            time.sleep(0.01)
 
 
 def _answers_api_versions(port: int) -> bool:

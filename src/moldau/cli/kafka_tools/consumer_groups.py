@@ -669,7 +669,7 @@ async def _described(client: Client, name: str) -> GroupView:
     except ClientError as error:
         if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
             raise
-        raise Failure(f"{_exception(error.code)[0]}: Group {name} not found.") from error
+        raise Failure(f"{_exception(error.code)[0]}: {error.message}") from error
 
 
 def _is_of_consumers(group: GroupListing) -> bool:

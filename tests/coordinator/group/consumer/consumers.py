@@ -12,7 +12,7 @@ from moldau.coordinator.group.consumer.member import Member, without_epochs
 from moldau.coordinator.shard import Surroundings
 from moldau.metadata.image import Image, ResourceType
 from moldau.model.errors import ErrorCode, KafkaError
-from moldau.model.ids import Epoch, Offset, TopicId, TopicName, Uuid
+from moldau.model.ids import ZERO_UUID, Epoch, Offset, TopicId, TopicName, Uuid
 from moldau.model.settings.resolve import Layer, Source, resolve
 from moldau.model.settings.setting import Scope
 from moldau.wire.message import MetadataRecord
@@ -92,6 +92,11 @@ class Consumers(Live):
             ConfigRecord(resource_type=ResourceType.GROUP, resource_name=group_id, name=name, value=text)
         )
 
+    def partition_count(self, name: str) -> int:
+        """How many partitions a topic has; 0 if it does not exist."""
+        topic = self.image.topics.get(TopicName(name))
+        return 0 if topic is None else len(topic.partitions)
+
     def topic_id(self, name: str) -> TopicId:
         return self.image.topics[TopicName(name)].id
 
@@ -142,7 +147,7 @@ class Consumers(Live):
         *,
         topics: Iterable[str] | None = None,
         regex: str | None = None,
-        owned: Iterable[Partition] | None = None,
+        owned: Iterable[tuple[str | Uuid, int]] | None = None,
         instance: str | None = None,
         rack: str | None = None,
         rebalance_timeout_ms: int = -1,
@@ -197,14 +202,18 @@ class Consumers(Live):
             group_id=group_id,
         )
 
-    def _by_topic(self, owned: Iterable[Partition]) -> list[ConsumerGroupHeartbeatTopicPartitions]:
-        found: dict[str, list[int]] = {}
+    def _by_topic(
+        self, owned: Iterable[tuple[str | Uuid, int]]
+    ) -> list[ConsumerGroupHeartbeatTopicPartitions]:
+        found: dict[Uuid, list[int]] = {}
         for topic, partition in owned:
-            found.setdefault(topic, []).append(partition)
+            # Of a topic that was deleted a name does not say which one it was.
+            topic_id = self.id_of(topic) if isinstance(topic, str) else topic
+            if topic_id != ZERO_UUID:
+                found.setdefault(topic_id, []).append(partition)
         return [
-            ConsumerGroupHeartbeatTopicPartitions(topic_id=self.topic_id(topic), partitions=partitions)
-            for topic, partitions in found.items()
-            if TopicName(topic) in self.image.topics
+            ConsumerGroupHeartbeatTopicPartitions(topic_id=topic_id, partitions=partitions)
+            for topic_id, partitions in found.items()
         ]
 
 

@@ -58,8 +58,8 @@ def test_groups_that_are_not_there_or_not_of_this_kind_are_errors_of_their_own()
     group.join_known(group_id="classic")
     Consumer(group, "a", "t").join()
     none, classic, found = describe(group, "none", "classic", GROUP)
-    assert (none.error_code, none.error_message) == (69, "Group 'none' does not exist.")
-    assert (classic.error_code, classic.error_message) == (69, "Group 'classic' is not a consumer group.")
+    assert (none.error_code, none.error_message) == (69, "Group none not found.")
+    assert (classic.error_code, classic.error_message) == (69, "Group classic is not a consumer group.")
     assert found.error_code == ErrorCode.NONE
 
 

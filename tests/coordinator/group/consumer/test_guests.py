@@ -283,3 +283,16 @@ def test_a_join_over_a_connection_that_the_member_gave_up_says_nothing() -> None
     rest(a, c)
     group.shard.consumer.roster.sessions.heard_over("orders", c.member_id, 9)
     assert c.ask_join().code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def test_a_member_that_was_cast_out_and_still_reads_is_not_taken_for_a_new_one() -> None:
+    group = Consumers({"t": 4})
+    a = Consumer(group, "a", "t").join()
+    c = Classic(group, "t", is_cooperative=True).join()
+    rest(a, c)
+    group.wait(10_000)
+    assert list(group.consumers.members) == ["a"]
+    assert c.ask_join().code is ErrorCode.UNKNOWN_MEMBER_ID
+    c.lose()
+    rest(a, c)
+    assert sorted(a.names + c.names) == ["t0", "t1", "t2", "t3"]

@@ -74,7 +74,7 @@ Decided = ShardDecision[Response | None]
 
 @dataclass(frozen=True, slots=True)
 class SessionOver:
-    """A member has not been heard of for too long, or has not come with the id that it was given."""
+    """A member has not been heard of for too long."""
 
     group: ClassicGroup
     member: Member
@@ -463,7 +463,8 @@ class ClassicProtocol:
         draft = Draft()
         state = group.state
         assert isinstance(state, CompletingRebalance)
-        self._answer_sync(member, _no_sync(ErrorCode.REBALANCE_IN_PROGRESS), draft)
+        if member.sync is not None:
+            self._answer_sync(member, _no_sync(ErrorCode.REBALANCE_IN_PROGRESS), draft)
         member.sync = ticket
         self._has_synced(group, state, member)
         if member.member_id != group.leader_id:
@@ -651,9 +652,10 @@ class ClassicProtocol:
         self._timers.set(member.session, circumstances.now_ms + wait_ms)
 
     def _park_join(self, group: ClassicGroup, member: Member, ticket: Ticket, draft: Draft) -> None:
-        # It has asked before, and most likely given up that connection.
-        again = _no_join(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id, member.join)
-        self._answer_join(group, member, again, draft)
+        if member.join is not None:
+            # It has asked before, and most likely given up that connection.
+            again = _no_join(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id, member.join)
+            self._answer_join(group, member, again, draft)
         member.join = ticket
         group.waiting_count += 1
 

@@ -26,10 +26,10 @@ _CONSUMER: Final = 1
 def described(group_id: str, group: Group | None, default_assignor: str, image: Image) -> DescribedGroup:
     """The group, its epochs and its members; GROUP_ID_NOT_FOUND if there is none of this kind."""
     if not isinstance(group, ConsumerGroup):
-        what = "does not exist" if group is None else "is not a consumer group"
+        what = "not found" if group is None else "is not a consumer group"
         return DescribedGroup(
             error_code=ErrorCode.GROUP_ID_NOT_FOUND,
-            error_message=f"Group {group_id!r} {what}.",
+            error_message=f"Group {group_id} {what}.",
             group_id=group_id,
             group_state="",
             group_epoch=0,

@@ -112,7 +112,7 @@ class ConsumerGuests:
                 return draft.decision(joined.reply)
 
         change = GroupChange(group, circumstances.image)
-        before = _admit(change, request, member_id)
+        before = _admit(change, request, member_id, has_partitions=bool(said.owned_partitions))
         subscription = _subscription(request, said, before.subscription, ticket)
         wants_other_topics = change.put_subscription(member_id, subscription)
         owned = partitions_by_id(said.owned_partitions, circumstances.image)
@@ -230,7 +230,7 @@ class ConsumerGuests:
             sessions.expect(JoinOver, group_id, member_id, deadline_ms)
 
 
-def _admit(change: GroupChange, request: JoinGroupRequest, member_id: str) -> Member:
+def _admit(change: GroupChange, request: JoinGroupRequest, member_id: str, *, has_partitions: bool) -> Member:
     """Who joins, as known so far; KafkaError unless it may."""
     group, instance_id = change.group, request.group_instance_id
     static = group.static_member(instance_id)
@@ -240,7 +240,11 @@ def _admit(change: GroupChange, request: JoinGroupRequest, member_id: str) -> Me
         # Back after a restart, it takes the place of what is left of itself.
         change.succeed(static, member_id)
         return change.member(member_id)
-    return group.members.get(member_id) or Member(member_id)
+    known = group.members.get(member_id)
+    if known is None and has_partitions:
+        # It was cast out, and reads what others may have got since.
+        raise unknown_member(group.group_id, member_id)
+    return known or Member(member_id)
 
 
 def _has_to_join(group: ConsumerGroup, member: Member) -> bool:
