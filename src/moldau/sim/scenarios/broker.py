@@ -119,10 +119,12 @@ class Plan:
             # What Kafka calls durable is only written, so that a power cut may take it.
             topics += chance.some([topic(CACHED, {**_FOR_EVER, "moldau.durability": "replicated"})])
         names = [topic.name for topic in topics]
+        lasting = [name for name in names if name not in (FLEETING, ROTTING)]
         return cls(
             topics=tuple(topics),
             writer_count=chance.between(1, 2),
-            repeated_topic=chance.choice([name for name in names if name not in (FLEETING, ROTTING)]),
+            # Rather where retention takes what has to be remembered.
+            repeated_topic=chance.choice([*lasting, *([AGED] * len(lasting) if AGED in names else [])]),
             repeated_from=chance.choice(((0, 0), (2**15 - 1, 2**31 - 10))),
             kept_from=chance.choice((0, 0, NEAR_THE_END)),
             stops_ms=tuple(chance.between(500, 6_000) for _ in range(chance.below(3))),
