@@ -16,7 +16,7 @@ KAFKA_VERSION = "4.3.0"
 DOWNLOAD_TIMEOUT_S = 900
 JAVA_TIMEOUT_S = 120
 
-_POM = Path(__file__).parent / "kafka" / "pom.xml"
+_POMS = Path(__file__).parent / "kafka"
 
 # Where each jar keeps its message definitions.
 _SCHEMA_FOLDERS = {
@@ -36,16 +36,12 @@ class Unavailable(Exception):
 
 def kafka_jars() -> Path:
     """The directory that holds the jars of a whole Kafka server, downloading them on first use."""
-    jars = _cache() / f"kafka-{KAFKA_VERSION}"
-    if jars.is_dir():
-        return jars
-    jars.parent.mkdir(parents=True, exist_ok=True)
-    with open(jars.parent / f"{jars.name}.lock", "w") as lock:
-        # Parallel test workers come here together: one downloads, the others find the result.
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not jars.is_dir():
-            _download(jars)
-    return jars
+    return _downloaded(f"kafka-{KAFKA_VERSION}", _POMS / "pom.xml")
+
+
+def streams_jars() -> Path:
+    """The directory that holds the jars of Kafka Streams, downloading them on first use."""
+    return _downloaded(f"kafka-streams-{KAFKA_VERSION}", _POMS / "streams" / "pom.xml")
 
 
 @functools.cache
@@ -94,13 +90,26 @@ def _cache() -> Path:
     return Path(chosen) if chosen else Path.home() / ".cache" / "moldau-tests"
 
 
-def _download(jars: Path) -> None:
+def _downloaded(name: str, pom: Path) -> Path:
+    jars = _cache() / name
+    if jars.is_dir():
+        return jars
+    jars.parent.mkdir(parents=True, exist_ok=True)
+    with open(jars.parent / f"{jars.name}.lock", "w") as lock:
+        # Parallel test workers come here together: one downloads, the others find the result.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not jars.is_dir():
+            _download(jars, pom)
+    return jars
+
+
+def _download(jars: Path, pom: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise Unavailable("mvn is not installed, so Kafka's jars cannot be downloaded")
     with tempfile.TemporaryDirectory(dir=jars.parent) as folder:
         # Maven writes next to the pom file, which must not be the source tree.
-        shutil.copy(_POM, folder)
+        shutil.copy(pom, folder)
         copied = Path(folder) / "jars"
         command = [maven, "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={copied}"]
         try:

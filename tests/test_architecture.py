@@ -53,7 +53,7 @@ PACKAGES = (
     Package("console", BELOW_APPS),
     Package("bench", ("model", "wire", "client")),
     # It starts brokers as a user does, by the command line: whoever tests an application loads no broker.
-    Package("testing", ("model", "client")),
+    Package("testing", ("client",)),
     Package("cli", ANYTHING),
 )
 

@@ -68,7 +68,7 @@ class Server:
 def running(product: Product, settings: Mapping[str, str] = SETTINGS) -> Iterator[Server]:
     """A broker, until the end of the block; then its process and its data are gone."""
     with tempfile.TemporaryDirectory(prefix="moldau-bench-") as folder:
-        broker = BrokerProcess(product, Path(folder), settings)
+        broker = BrokerProcess(product, Path(folder), instead_of_usual=settings)
         try:
             yield Server(product.name, broker.address, broker.pid, broker.started_at)
         finally:

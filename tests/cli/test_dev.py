@@ -189,3 +189,23 @@ def test_a_mistake_is_one_line(tmp_path: Path, override: str, message: str) -> N
     overrides = ["--override", override, "--override", "advertised.listeners=PLAINTEXT://localhost:1"]
     assert refused("--dir", tmp_path / "data", "--port", 0, *overrides).startswith(f"Error: {message}")
     assert not (tmp_path / "data").exists()
+
+
+def test_a_broker_loads_nothing_that_only_others_need() -> None:
+    script = (
+        "import sys, moldau.cli.dev, moldau.cli._serving, moldau.cli.storage, moldau.node.node\n"
+        "print([name for name in ('argparse', 'email', 'importlib.metadata', 'moldau.client', 'moldau.sim',"
+        " 'numpy', 'rich', 'tomllib') if name in sys.modules])"
+    )
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert run.stdout == "[]\n"
+
+
+def test_help_loads_no_broker() -> None:
+    script = (
+        "import sys; from moldau.cli import main\n"
+        "for name in ('dev', 'start'): main([name, '--help'], standalone_mode=False)\n"
+        "print([name for name in ('asyncio', 'moldau.node', 'moldau.model') if name in sys.modules])"
+    )
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert run.stdout.splitlines()[-1] == "[]"

@@ -61,7 +61,7 @@ def test_only_the_value_must_be_given() -> None:
         (b"{", "it is not JSON"),
         (b"[]", "must be a JSON object"),
         (b'{"key": "a"}', 'it has no "value"'),
-        (b'{"value": "a", "vlaue": 1}', "did you mean 'value'"),
+        (b'{"value": "a", "vlaue": 1}', "perhaps for 'value'"),
         (b'{"value": 1}', "its value must be a text, null or"),
         (b'{"value": {"base64": "?"}}', "its value is not in base64"),
         (b'{"value": {"base64": "AA==", "x": 1}}', "its value must be"),

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import kafka_jars
 
@@ -87,20 +88,28 @@ def product_under_test() -> Product:
 class BrokerProcess:
     """One broker and controller, from when it answers until it is stopped."""
 
-    def __init__(self, product: Product, folder: Path, settings: Mapping[str, str] = _SETTINGS) -> None:
+    def __init__(
+        self,
+        product: Product,
+        folder: Path,
+        settings: Mapping[str, str] = MappingProxyType({}),
+        *,
+        instead_of_usual: Mapping[str, str] = _SETTINGS,
+    ) -> None:
         self._product = product
         self._log = folder / "server.log"
         self._port, self._controller_port = ReservedPort(), ReservedPort()
         self.address, controller_address = self._port.address, self._controller_port.address
         config = folder / "server.properties"
-        settings = {
-            **settings,
+        chosen = {
+            **instead_of_usual,
             "listeners": f"CLIENTS://{self.address},CONTROLLER://{controller_address}",
             "advertised.listeners": f"CLIENTS://{self.address},CONTROLLER://{controller_address}",
             "controller.quorum.bootstrap.servers": controller_address,
             "log.dirs": str(folder / "data"),
+            **settings,
         }
-        config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        config.write_text("".join(f"{name}={value}\n" for name, value in chosen.items()))
         with open(self._log, "ab") as log:
             formatted = subprocess.run(product.format(config), stdout=log, stderr=log, check=False)
             assert formatted.returncode == 0, f"{product.name} could not format its data:\n{self.log_end()}"

@@ -16,6 +16,7 @@ from clients.drivers.driver import (
     Codec,
     Driver,
     DriverError,
+    GroupProtocol,
     Headers,
     NewRecord,
     OffsetRange,
@@ -449,6 +450,29 @@ def long_poll(scene: Scene) -> None:
     assert [record.value for record in reader.result()] == [b"0", b"1", b"2", b"3", b"4"]
 
 
+# ---------------------------------------------------------------- groups
+
+
+def group_reads_everything(scene: Scene, protocol: GroupProtocol) -> None:
+    topic, group = scene.new_topic(partitions=3), scene.new_name()
+    written = write_to_all(scene, topic, partitions=3)
+    assert read_as_member(scene.client, topic, group, written, protocol) == written
+
+
+def group_goes_on(scene: Scene, protocol: GroupProtocol) -> None:
+    topic, group = scene.new_topic(partitions=3), scene.new_name()
+    for _ in range(2):
+        written = write_to_all(scene, topic, partitions=3)
+        assert read_as_member(scene.client, topic, group, written, protocol) == written
+
+
+def group_is_handed_over(scene: Scene) -> None:
+    topic, group = scene.new_topic(partitions=3), scene.new_name()
+    for reader in (scene.client, scene.reference, scene.client):
+        written = write_to_all(scene, topic, partitions=3)
+        assert read_as_member(reader, topic, group, written, "classic") == written
+
+
 # ---------------------------------------------------------------- what another client wrote
 
 
@@ -550,6 +574,26 @@ SCENARIOS = [
     ),
     Scenario("consume-after-deletion", "the beginning moves when records go", consume_after_deletion),
     Scenario("long-poll", "a consumer that waits gets what is written later", long_poll),
+    Scenario(
+        "group-join",
+        "as the only member of a group it reads all partitions",
+        partial(group_reads_everything, protocol="classic"),
+    ),
+    Scenario(
+        "group-resume",
+        "the group goes on where it had committed, when its member comes again",
+        partial(group_goes_on, protocol="classic"),
+    ),
+    Scenario(
+        "group-hand-over",
+        "librdkafka goes on where it had committed, and it where librdkafka had",
+        group_is_handed_over,
+    ),
+    Scenario(
+        "group-new-protocol",
+        "joining, committing and going on in a group that the coordinator assigns (KIP-848)",
+        partial(group_goes_on, protocol="consumer"),
+    ),
     Scenario("librdkafka-reads", "librdkafka reads what it wrote with every codec", read_by_the_reference),
     Scenario(
         "reads-librdkafka",
@@ -595,6 +639,22 @@ def read(
     found = driver.consume(topic, partition=partition, offset=offset, count=count, timeout_ms=timeout_ms)
     assert len(found) == count, f"{len(found)} records came of {count}"
     return found
+
+
+def write_to_all(scene: Scene, topic: str, *, partitions: int) -> list[tuple[int, int]]:
+    """Partition and offset of some more records in every partition, written by the reference client."""
+    records = [NewRecord(b"more", partition=partition) for partition in range(partitions) for _ in range(5)]
+    return [(placed.partition, placed.offset) for placed in scene.reference.produce(topic, records)]
+
+
+def read_as_member(
+    driver: Driver, topic: str, group: str, expected: Sequence[object], protocol: GroupProtocol
+) -> list[tuple[int, int]]:
+    """What a new member of a group reads, in order, until it has as much as expected."""
+    found = driver.read_in_group(
+        topic, group=group, count=len(expected), timeout_ms=READ_TIMEOUT_MS, protocol=protocol
+    )
+    return sorted(found)
 
 
 def check_round_trip(scene: Scene, records: Sequence[NewRecord]) -> None:

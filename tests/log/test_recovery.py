@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from log.support import NOW_MS, PATH, Keeper, batch
 
 from moldau.log.config import LogConfig
-from moldau.log.log import CorruptRange
+from moldau.log.log import CorruptRange, Log
 from moldau.model.errors import ErrorCode, KafkaError
 from moldau.sim.disk import Survives
 
@@ -161,6 +161,83 @@ def test_a_header_that_rotted_in_a_log_closed_cleanly_fails_the_read() -> None:
     with pytest.raises(KafkaError) as refused:
         keeper.log.read(1, bytes_max=1000, end_limit=30)
     assert refused.value.code is ErrorCode.CORRUPT_MESSAGE
+
+
+@pytest.mark.parametrize("position_in_batch", [8, 16, 23, 60, 80])
+def test_damage_right_before_the_recovery_point_leaves_what_was_written_after_it(
+    position_in_batch: int,
+) -> None:
+    """Found by seed 62 of the broker's scenario: the log ended at the damage."""
+    keeper = filled(ONE_SEGMENT, flushed=10, unflushed=5)
+    size = keeper.log.active.size // 15
+    keeper.disk.flip_bit(f"{PATH}/{0:020d}.log", 9 * size + position_in_batch, bit=6)
+    log = keeper.crash()
+    assert log.corrupt_ranges == [CorruptRange(27, 30)]
+    assert log.log_end_offset == 45
+    data = log.read(30, bytes_max=1 << 20, end_limit=45)
+    assert data.records is not None and data.end_offset == 45
+
+
+@pytest.mark.parametrize("position_in_batch", [0, 8, 16, 26])
+@pytest.mark.parametrize("damaged", [7, 9])
+def test_a_log_that_was_closed_and_has_rotted_at_its_end_is_verified_after_all(
+    damaged: int, position_in_batch: int
+) -> None:
+    """Found by seed 167 of the broker's scenario: the node did not start any more."""
+    keeper = filled(ONE_SEGMENT, flushed=10)
+    size = keeper.log.active.size // 10
+    keeper.restart()
+    keeper.disk.flip_bit(f"{PATH}/{0:020d}.log", damaged * size + position_in_batch, bit=6)
+    log = keeper.log = keeper._open(is_clean=True)
+    assert log.corrupt_ranges in ([], [CorruptRange(3 * damaged, 3 * damaged + 3)])
+    assert log.log_end_offset == 30
+    assert keeper.append(batch(1)).first_offset == 30
+
+
+def test_a_log_that_rots_while_it_is_open_can_be_closed() -> None:
+    keeper = filled(ONE_SEGMENT, flushed=10)
+    log = keeper.restart()
+    keeper.disk.flip_bit(f"{PATH}/{0:020d}.log", log.active.size - log.active.size // 10 + 16)
+    assert keeper.restart().corrupt_ranges == [CorruptRange(27, 30)]
+    assert keeper.append(batch(1)).first_offset == 30
+
+
+def scrub(log: Log) -> list[CorruptRange]:
+    found = []
+    while (work := log.begin_scrub()) is not None:
+        found += log.scrubbed(work, work.carry_out())
+    return found
+
+
+@pytest.mark.parametrize("position_in_batch", [8, 16, 26, 60, 80])
+def test_a_scrub_finds_what_nobody_has_verified_and_the_rest_is_served(position_in_batch: int) -> None:
+    """Found by seed 52 of the broker's scenario: a batch that claims too many offsets hides others."""
+    keeper = filled(SMALL, flushed=12)
+    log = keeper.restart()
+    assert [segment.base_offset for segment in log.segments] == [0, 9, 18, 27]
+    damaged = 4
+    keeper.disk.flip_bit(f"{PATH}/{9:020d}.log", log.segments[1].size // 3 + position_in_batch, bit=4)
+    assert scrub(log) == [CorruptRange(3 * damaged, 3 * damaged + 3)] == log.corrupt_ranges
+    assert scrub(log) == []
+    for offset in range(36):
+        if offset // 3 == damaged:
+            with pytest.raises(KafkaError) as refused:
+                log.read(offset, bytes_max=1000, end_limit=36)
+            assert refused.value.code is ErrorCode.CORRUPT_MESSAGE
+        else:
+            data = log.read(offset, bytes_max=1, end_limit=36)
+            assert data.records is not None and data.end_offset == offset - offset % 3 + 3
+
+
+def test_a_scrub_of_a_segment_that_is_deleted_meanwhile_changes_nothing() -> None:
+    keeper = filled(SMALL, flushed=12)
+    log = keeper.restart()
+    work = log.begin_scrub()
+    assert work is not None
+    log.advance_log_start(9)
+    assert log.delete_segments(NOW_MS) == 1
+    assert log.scrubbed(work, work.carry_out()) == []
+    assert scrub(log) == []
 
 
 # ---------------------------------------------------------------- leftovers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from moldau.log.log import Log
 from moldau.metadata.features import SUPPORTED_FEATURES
@@ -189,7 +189,7 @@ class Broker:
         """Take the simulation apart."""
         self.sim.close()
 
-    def __enter__(self) -> Broker:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -23,6 +23,7 @@ from node.members import (
 )
 
 from moldau.model.errors import ErrorCode
+from moldau.model.settings.setting import InvalidSetting
 from moldau.wire.messages.group_records import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -126,6 +127,11 @@ def test_batches_are_compressed_if_the_settings_want_it() -> None:
         broker.crash()
         find_coordinator(broker)
         assert committed(broker) == {(TOPIC, 0): 1}
+
+
+def test_a_codec_that_does_not_exist_is_not_taken_for_none() -> None:
+    with pytest.raises(InvalidSetting, match="no codec 9"):
+        Broker(QUICK | {"offsets.topic.compression.codec": "9"})
 
 
 # ----------------------------------------------------------------------------------------------- committing

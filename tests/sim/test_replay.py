@@ -33,25 +33,26 @@ class ShortEcho(Echo):
 PRINT_DIGEST = """
 import sys
 from moldau.sim.run import play
-print(play("echo", int(sys.argv[1])).digest)
+print(play(sys.argv[1], int(sys.argv[2])).digest)
 """
 
 
-def digest_in_a_new_process(seed: int, *, hash_seed: int) -> str:
+def digest_in_a_new_process(scenario: str, seed: int, *, hash_seed: int) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", PRINT_DIGEST, str(seed)],
+        [sys.executable, "-c", PRINT_DIGEST, scenario, str(seed)],
         env={**os.environ, "PYTHONHASHSEED": str(hash_seed)},
         capture_output=True,
         text=True,
         check=True,
     )
-    return done.stdout.strip()
+    return done.stdout.split()[-1]
 
 
-def test_equal_seeds_give_equal_digests_in_other_processes_with_other_hash_seeds() -> None:
-    here = play("echo", 1).digest
-    assert digest_in_a_new_process(1, hash_seed=1) == here
-    assert digest_in_a_new_process(1, hash_seed=4242) == here
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_equal_seeds_give_equal_digests_in_other_processes_with_other_hash_seeds(scenario: str) -> None:
+    here = play(scenario, 1).digest
+    assert digest_in_a_new_process(scenario, 1, hash_seed=1) == here
+    assert digest_in_a_new_process(scenario, 1, hash_seed=4242) == here
 
 
 def test_other_seeds_give_other_digests() -> None:
@@ -243,4 +244,6 @@ def test_a_mistake_is_answered_with_a_sentence(what: str) -> None:
 
 
 def test_the_list_says_what_each_scenario_is() -> None:
-    assert "echo  Nodes write down" in sim("--list").stdout
+    lines = [line.split(maxsplit=1) for line in sim("--list").stdout.splitlines()]
+    assert [name for name, _ in lines] == list(SCENARIOS)
+    assert any(name == "echo" and meaning.startswith("Nodes write down") for name, meaning in lines)

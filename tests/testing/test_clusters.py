@@ -202,6 +202,15 @@ def test_settings_are_those_of_a_server() -> None:
         assert len(client.admin.list_topics()[name].partitions) == 4
 
 
+def test_what_the_environment_says_to_brokers_is_not_meant_for_these(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAFKA_LISTENERS", "PLAINTEXT://127.0.0.1:9092")
+    monkeypatch.setenv("KAFKA_NUM_PARTITIONS", "7")
+    monkeypatch.setenv("PYTHONOPTIMIZE", "1")
+    with moldau.cluster() as cluster, connect_sync(cluster.bootstrap_servers) as client:
+        name = cluster.topic(partitions=-1)
+        assert len(client.admin.list_topics()[name].partitions) == 1
+
+
 def test_a_folder_that_is_given_keeps_everything(tmp_path: Path) -> None:
     for count in (1, 2):
         with moldau.cluster(folder=tmp_path / "kept") as cluster:
@@ -268,7 +277,7 @@ def test_a_broker_that_does_not_start_says_why() -> None:
 def test_a_broker_that_takes_too_long_is_given_up() -> None:
     before = set(threading.enumerate())
     with (
-        pytest.raises(BrokerFailed, match=r"did not serve within 0\.001 s|could not format"),
+        pytest.raises(BrokerFailed, match=r"did not serve within 0\.001 s"),
         moldau.cluster(start_timeout_s=0.001),
     ):
         pass

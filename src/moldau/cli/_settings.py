@@ -18,6 +18,8 @@ DYNAMIC_TOPIC: Final = 1
 DYNAMIC_BROKER: Final = 2
 DYNAMIC_DEFAULT_BROKER: Final = 3
 DEFAULT: Final = 5
+DYNAMIC_CLIENT_METRICS: Final = 7
+DYNAMIC_GROUP: Final = 8
 # The numbers of DescribeConfigs, and what Kafka's tools call them.
 SOURCES: Final = {
     0: "UNKNOWN",
@@ -27,8 +29,8 @@ SOURCES: Final = {
     4: "STATIC_BROKER_CONFIG",
     DEFAULT: "DEFAULT_CONFIG",
     6: "DYNAMIC_BROKER_LOGGER_CONFIG",
-    7: "DYNAMIC_CLIENT_METRICS_CONFIG",
-    8: "DYNAMIC_GROUP_CONFIG",
+    DYNAMIC_CLIENT_METRICS: "DYNAMIC_CLIENT_METRICS_CONFIG",
+    DYNAMIC_GROUP: "DYNAMIC_GROUP_CONFIG",
 }
 # The name under which all brokers share settings.
 ALL_BROKERS: Final = "default"

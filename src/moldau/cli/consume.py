@@ -10,6 +10,7 @@ import click
 
 from moldau.cli._connect import Target, cluster_options, run, topic_argument
 from moldau.cli._errors import Failure
+from moldau.cli._groups import complete_group, read_as_member
 from moldau.cli._output import note
 from moldau.cli._positions import AtOffset, Beginning, End, Where, WhereType, offsets_at, partitions_of, spans
 from moldau.cli._progress import progress
@@ -46,6 +47,14 @@ _TABLE_HEAD: Final = b"PARTITION      OFFSET  TIMESTAMP                KEY      
     help="Only this one; may be given several times.",
 )
 @click.option(
+    "-g",
+    "--group",
+    metavar="GROUP",
+    shell_complete=complete_group,
+    help="Join this group: begin where it has committed, share partitions with its members, commit what was"
+    " printed.",
+)
+@click.option(
     "--format",
     "form",
     metavar="FORMAT",
@@ -72,6 +81,7 @@ def command(
     count: int | None,
     follow: bool,
     partitions: tuple[int, ...],
+    group: str | None,
     form: str | None,
     null: str,
     isolation_level: str,
@@ -88,11 +98,17 @@ def command(
       moldau consume orders --from -10 -f                the last ten of each partition, then the next ones
       moldau consume orders --from -1h -o json           the last hour, as JSON lines
       moldau consume orders --from 42 -p 0 -n 1          the record at offset 42 of partition 0
+      moldau consume orders --group billing -f           together with the others of a group
       moldau consume orders --format '%p:%o %k=%s\\n'     as kcat would
     """
     if form is not None and output != "value":
         raise click.UsageError("Choose between --format and -o.")
     formatter = formatter_of(form, output, null.encode())
+    if group is not None and (partitions or not isinstance(start, Beginning | End | None)):
+        raise click.UsageError(
+            "With --group the group decides what is read, and where; --from beginning or end says where a"
+            " group begins that has committed nothing. moldau group seek moves one."
+        )
     where = start or (End() if follow else Beginning())
 
     async def consume(client: Client) -> None:
@@ -132,7 +148,25 @@ def command(
                 advance(len(records))
         out.flush()
 
-    run(target, consume)
+    async def consume_as_member(client: Client) -> None:
+        assert group is not None
+        out = sys.stdout.buffer
+        if output == "table":
+            out.write(_TABLE_HEAD)
+        async for place, records in read_as_member(
+            client,
+            group,
+            [topic],
+            is_endless=follow,
+            count=count,
+            stall_ms=int(target.timeout_s * 1000),
+            isolation_level=isolation_level,
+            auto_offset_reset="latest" if isinstance(start, End) else "earliest",
+        ):
+            out.write(b"".join([formatter(place, record) for record in records]))
+            out.flush()
+
+    run(target, consume if group is None else consume_as_member)
 
 
 def formatter_of(form: str | None, output: str, null: bytes) -> Formatter:

@@ -6,6 +6,8 @@
             print((await delivery).offset)
         async for record in client.consumer(["orders"], auto_offset_reset="earliest"):
             print(record.value)
+        async for record in client.consumer(["orders"], group_id="billing"):
+            print(record.value)  # together with all others of the group
 
 `connect_sync` gives the same with methods that block. Settings have Kafka's names, with "." or "_".
 """
@@ -18,8 +20,10 @@ from typing import TYPE_CHECKING
 
 from moldau.client.admin import AlterOperation, NewTopic, ResourceType
 from moldau.client.client import Client, open_client
+from moldau.client.committed import CommittedOffset
 from moldau.client.consumer import Consumer, ConsumerRecord
 from moldau.client.errors import ClientError, Unreachable
+from moldau.client.group_consumer import GroupConsumer
 from moldau.client.offsets import EARLIEST, LATEST, MAX_TIMESTAMP
 from moldau.client.producer import Delivered, Delivery, Producer
 from moldau.client.settings import ClientSettings, SettingValue, parse_addresses
@@ -35,10 +39,12 @@ __all__ = [
     "AlterOperation",
     "Client",
     "ClientError",
+    "CommittedOffset",
     "Consumer",
     "ConsumerRecord",
     "Delivered",
     "Delivery",
+    "GroupConsumer",
     "NewTopic",
     "Producer",
     "ResourceType",

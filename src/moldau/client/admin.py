@@ -1,4 +1,4 @@
-"""Looking at and changing a cluster: topics, settings, offsets, quotas, features."""
+"""Looking at and changing a cluster: topics, settings, offsets, groups, quotas, features."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TypeVar
 from moldau.client.cluster import Cluster
 from moldau.client.connection import BrokerConnection
 from moldau.client.errors import ClientError, check, code_of
+from moldau.client.groups import GroupAdmin
 from moldau.client.metadata import Broker, TopicView
 from moldau.client.offsets import OffsetFound, list_offsets, place_of
 from moldau.client.settings import READ_UNCOMMITTED
@@ -138,7 +139,7 @@ class LogDirectory:
     partitions: Mapping[TopicPartition, int]
 
 
-class Admin:
+class Admin(GroupAdmin):
     """Every method asks until it has an answer or default.api.timeout.ms are over, and raises ClientError."""
 
     def __init__(self, cluster: Cluster) -> None:

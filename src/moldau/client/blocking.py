@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
@@ -13,9 +13,14 @@ from typing import ParamSpec, Self, TypeVar
 from moldau.client.admin import Admin
 from moldau.client.client import Client
 from moldau.client.consumer import Assignment, Consumer, ConsumerRecord
+from moldau.client.group_consumer import Callback, GroupConsumer
 from moldau.client.partitioners import Partitioner
 from moldau.client.producer import Delivered, Delivery, Producer
 from moldau.client.settings import SettingValue
+from moldau.model.ids import TopicPartition
+
+# Told of partitions that come or go.
+BlockingCallback = Callable[[tuple[TopicPartition, ...]], None]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -105,6 +110,31 @@ class BlockingClient:
         make = self._thread.on_loop(lambda: self._client.consumer(assignment, **settings))
         return BlockingConsumer(make(), self._thread)
 
+    def group_consumer(
+        self,
+        topics: Iterable[str] = (),
+        *,
+        group_id: str,
+        pattern: str | None = None,
+        on_assigned: BlockingCallback | None = None,
+        on_revoked: BlockingCallback | None = None,
+        on_lost: BlockingCallback | None = None,
+        **settings: SettingValue,
+    ) -> BlockingGroupConsumer:
+        """A member of a group; callbacks run in threads of their own, and may commit or seek."""
+        make = self._thread.on_loop(
+            lambda: self._client.consumer(
+                topics,
+                group_id=group_id,
+                pattern=pattern,
+                on_assigned=_in_a_thread(on_assigned),
+                on_revoked=_in_a_thread(on_revoked),
+                on_lost=_in_a_thread(on_lost),
+                **settings,
+            )
+        )
+        return BlockingGroupConsumer(make(), self._thread)
+
     def close(self) -> None:
         """Flush what producers hold, and end everything."""
         if not self._life.done():
@@ -185,6 +215,25 @@ class BlockingConsumer:
         self.close()
 
 
+class BlockingGroupConsumer(BlockingConsumer):
+    """`GroupConsumer`, blocking."""
+
+    def __init__(self, consumer: GroupConsumer, thread: LoopThread) -> None:
+        super().__init__(consumer, thread)
+        self.group_id = consumer.group_id
+        self.subscribe = thread.on_loop(consumer.subscribe)
+        self.commit = thread.blocking(consumer.commit)
+        self.commit_async = thread.on_loop(consumer.commit_async)
+        self.committed = thread.blocking(consumer.committed)
+
+
+def _in_a_thread(callback: BlockingCallback | None) -> Callback | None:
+    """A callback that may block; on the loop itself it would wait for the loop, that is for ever."""
+    if callback is None:
+        return None
+    return lambda places: asyncio.to_thread(callback, places)
+
+
 class BlockingAdmin:
     """`Admin`, blocking."""
 
@@ -196,6 +245,13 @@ class BlockingAdmin:
         self.add_partitions = thread.blocking(admin.add_partitions)
         self.list_offsets = thread.blocking(admin.list_offsets)
         self.delete_records = thread.blocking(admin.delete_records)
+        self.list_groups = thread.blocking(admin.list_groups)
+        self.describe_groups = thread.blocking(admin.describe_groups)
+        self.delete_groups = thread.blocking(admin.delete_groups)
+        self.find_coordinator = thread.blocking(admin.find_coordinator)
+        self.group_offsets = thread.blocking(admin.group_offsets)
+        self.alter_group_offsets = thread.blocking(admin.alter_group_offsets)
+        self.delete_group_offsets = thread.blocking(admin.delete_group_offsets)
         self.describe_configs = thread.blocking(admin.describe_configs)
         self.alter_configs = thread.blocking(admin.alter_configs)
         self.describe_cluster = thread.blocking(admin.describe_cluster)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
+from typing import overload
 
 from moldau.client.admin import Admin
 from moldau.client.cluster import ClientWorld, Cluster
 from moldau.client.consumer import Assignment, Consumer
 from moldau.client.errors import ClientError
+from moldau.client.group_consumer import Callback, GroupConsumer
+from moldau.client.member import Topics
 from moldau.client.partitioners import Partitioner, partitioner_named
 from moldau.client.producer import Producer
 from moldau.client.settings import ClientSettings, SettingValue
@@ -62,15 +65,53 @@ class Client:
         self._parts.append(producer)
         return producer
 
-    def consumer(self, assignment: Assignment = (), **settings: SettingValue) -> Consumer:
-        """A consumer of topics, of `(topic, partition)` pairs, or of pairs with the offsets to start from."""
-        consumer = Consumer(
-            self.cluster,
-            self._settings.but(settings),
-            self._scope,
-            lane=self._new_lane("consumer"),
-            assignment=assignment,
-        )
+    @overload
+    def consumer(
+        self,
+        assignment: Iterable[str] = (),
+        *,
+        group_id: str,
+        pattern: str | None = None,
+        on_assigned: Callback | None = None,
+        on_revoked: Callback | None = None,
+        on_lost: Callback | None = None,
+        **settings: SettingValue,
+    ) -> GroupConsumer: ...
+    @overload
+    def consumer(self, assignment: Assignment = (), **settings: SettingValue) -> Consumer: ...
+    def consumer(  # type: ignore[misc]  # no setting is called as the parameters are
+        self,
+        assignment: Assignment = (),
+        *,
+        group_id: str | None = None,
+        pattern: str | None = None,
+        on_assigned: Callback | None = None,
+        on_revoked: Callback | None = None,
+        on_lost: Callback | None = None,
+        **settings: SettingValue,
+    ) -> Consumer:
+        """A consumer of topics, of `(topic, partition)` pairs, or of pairs with the offsets to start from.
+
+        With `group_id` it reads topics, or those whose names match `pattern`, together with the other members
+        of the group, and is told which partitions come and go.
+        """
+        chosen = self._settings.but(settings)
+        lane = self._new_lane("consumer")
+        consumer: Consumer
+        if group_id is None:
+            consumer = Consumer(self.cluster, chosen, self._scope, lane=lane, assignment=assignment)
+        else:
+            consumer = GroupConsumer(
+                self.cluster,
+                chosen,
+                self._scope,
+                lane=lane,
+                group_id=group_id,
+                topics=_subscription(assignment, pattern),
+                on_assigned=on_assigned,
+                on_revoked=on_revoked,
+                on_lost=on_lost,
+            )
         self._parts.append(consumer)
         return consumer
 
@@ -91,3 +132,13 @@ class Client:
         for part in self._parts:
             part.abandon()
         self.cluster.close()
+
+
+def _subscription(assignment: Assignment, pattern: str | None) -> Topics:
+    given = tuple(assignment)
+    names = tuple(each for each in given if isinstance(each, str))
+    if len(names) != len(given) or bool(names) == (pattern is not None):
+        raise ClientError(
+            ErrorCode.INVALID_REQUEST, "A member of a group reads topics, by their names or by a pattern."
+        )
+    return Topics(names, pattern)

@@ -58,6 +58,8 @@ class _Assigned:
     partition: TopicPartition
     position: int | None = None
     fetch_offset: int = 0
+    # The epoch of the last batch given out, with which the position is committed.
+    position_epoch: int = -1
     # The epoch of the last batch fetched, by which a leader tells whether its log still has that batch.
     last_epoch: int = -1
     is_paused: bool = False
@@ -73,6 +75,7 @@ class _Assigned:
 
     def seek(self, offset: int | None) -> None:
         self.position = offset
+        self.position_epoch = -1
         self.fetch_offset = offset or 0
         self.last_epoch = -1
         self.replies.clear()
@@ -282,6 +285,7 @@ class Consumer:
             taken += given
             if given:
                 state.position = given[-1].offset + 1
+                state.position_epoch = reply.batches[0].header.leader_epoch
             if not state.decoded:
                 if reply.batches:
                     state.position = reply.batches.popleft().header.next_offset
@@ -301,6 +305,7 @@ class Consumer:
                     state.position = max(end, state.position or 0)
                     return taken
                 taken.append(batch)
+                state.position_epoch = batch.header.leader_epoch
                 if batch.header.next_offset > end:
                     state.position = end
                     return taken
@@ -425,7 +430,8 @@ class Consumer:
             state.replies.append(fetched)
             state.fetch_offset, state.last_epoch = fetched.next_offset, fetched.last_epoch
             # To the end of the line, so that next time the others' records come first (KIP-74).
-            self._assigned[state.partition] = self._assigned.pop(state.partition)
+            if self._assigned.get(state.partition) is state:
+                self._assigned[state.partition] = self._assigned.pop(state.partition)
             self._arrived.set()
 
     def _refused(self, state: _Assigned, row: PartitionData, response: FetchResponse) -> None:

@@ -24,6 +24,14 @@ _ISOLATION = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMI
 _CODECS = {codec.name.lower(): codec for codec in Codec}
 _RESETS = {word: word for word in ("earliest", "latest", "none")}
 _PROTOCOLS = {word: word for word in ("PLAINTEXT", "SSL")}
+_GROUP_PROTOCOLS = {word: word for word in ("consumer", "classic")}
+# Kafka's settings name classes of Java; other clients name what those tell each other.
+_ASSIGNOR_CLASSES = {
+    "RangeAssignor": "range",
+    "RoundRobinAssignor": "roundrobin",
+    "CooperativeStickyAssignor": "cooperative-sticky",
+}
+_ASSIGNOR_NAMES = tuple(_ASSIGNOR_CLASSES.values())
 
 
 def _one_of(words: Mapping[str, T]) -> Callable[[str], T]:
@@ -43,6 +51,14 @@ def _at_least(lowest: int, kind: SettingType[int] = INT32) -> Callable[[str], in
         return value
 
     return parse
+
+
+def _assignors(text: str) -> tuple[str, ...]:
+    words = [word.strip().removeprefix("org.apache.kafka.clients.consumer.") for word in text.split(",")]
+    names = tuple(_ASSIGNOR_CLASSES.get(word, word) for word in words)
+    if not set(names) <= set(_ASSIGNOR_NAMES):
+        raise ValueError(f"must be some of {', '.join(_ASSIGNOR_NAMES)}")
+    return names
 
 
 def _row(default: T, parse: Callable[[str], T]) -> T:
@@ -89,6 +105,18 @@ class ClientSettings:
     auto_offset_reset: str = _row("latest", _one_of(_RESETS))
     check_crcs: bool = _row(True, BOOLEAN.parse)
 
+    # None: that of KIP-848 where the broker has it, else the classic one.
+    group_protocol: str | None = _row(None, _one_of(_GROUP_PROTOCOLS))
+    group_instance_id: str = _row("", STRING.parse)
+    group_remote_assignor: str = _row("", STRING.parse)
+    client_rack: str = _row("", STRING.parse)
+    partition_assignment_strategy: tuple[str, ...] = _row(("range", "cooperative-sticky"), _assignors)
+    session_timeout_ms: int = _row(45_000, _at_least(1))
+    heartbeat_interval_ms: int = _row(3_000, _at_least(1))
+    max_poll_interval_ms: int = _row(300_000, _at_least(1))
+    enable_auto_commit: bool = _row(True, BOOLEAN.parse)
+    auto_commit_interval_ms: int = _row(5_000, _at_least(0))
+
     @classmethod
     def parse(cls, given: Mapping[str, SettingValue]) -> ClientSettings:
         """The settings that `given` asks for; InvalidSetting says what is wrong, or was perhaps meant."""
@@ -120,6 +148,8 @@ class ClientSettings:
 
     def check(self) -> None:
         """Raise InvalidSetting if two settings contradict each other."""
+        if self.heartbeat_interval_ms >= self.session_timeout_ms:
+            raise InvalidSetting("heartbeat.interval.ms must be less than session.timeout.ms.")
         if self.enable_idempotence and self.acks != ACKS_ALL:
             raise InvalidSetting("enable.idempotence needs acks=all.")
         if self.enable_idempotence and self.max_in_flight_requests_per_connection > IDEMPOTENT_IN_FLIGHT_MAX:

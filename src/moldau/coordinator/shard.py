@@ -40,9 +40,11 @@ class Ticket:
     and name it in a `Reply`; whether anybody still waits for that is no concern of the shard's.
     """
 
-    __slots__ = ("client_host", "client_id", "version")
+    __slots__ = ("client_host", "client_id", "connection", "version")
 
-    def __init__(self, *, version: int, client_id: str, client_host: str) -> None:
+    def __init__(self, *, version: int, client_id: str, client_host: str, connection: int = 0) -> None:
+        self.connection = connection
+        """Rises from one accepted connection to the next, so that what came over an older one can be told."""
         self.version = version
         self.client_id = client_id
         self.client_host = client_host

@@ -14,11 +14,13 @@ Nothing here waits, and the time is an argument. `Log.open` brings a directory i
 - To delete: write a checkpoint of the new start, and flush it; `advance_log_start`; `delete_segments`. The
   settings ask for `start_after_retention`, users for any committed offset. Otherwise a crash could bring back
   what somebody saw gone.
-- From time to time: `remove_deleted`, `expire_producers`, and if `compaction.is_due`, a
+- From time to time: `remove_deleted`, `expire_producers`, `begin_scrub` (its `carry_out` apart from
+  everything else, then `scrubbed`), and if `compaction.is_due`, a
   `compaction.Compaction`: call `step` until `is_done`, and flush what a step returns before the next one.
 - To stop: `close`, flush its work, `flushed`. With the checkpoints written and `write_clean_shutdown` flushed
   after that, the next `Log.open` may be told `is_clean`.
 
 `checkpoints` has the files of the data directory, `config.LogConfig` the settings. A corrupt stretch below
-the recovery point is listed in `Log.corrupt_ranges`, and reading it raises CORRUPT_MESSAGE.
+the recovery point that recovery or a scrub has found is listed in `Log.corrupt_ranges`, and reading it raises
+CORRUPT_MESSAGE.
 """

@@ -20,6 +20,7 @@ from moldau.log.segment import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
     SWAP_SUFFIX,
+    Damage,
     PlacedBatch,
     Segment,
     TimedOffset,
@@ -79,6 +80,29 @@ class CorruptRange:
 
     offset: int
     offset_end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scrub:
+    """One segment to be read from its beginning to its end, which takes its time and changes nothing."""
+
+    segment: Segment
+    file: File
+    size_bytes: int
+    end_offset: int
+
+    def carry_out(self) -> list[Damage]:
+        """All damage there is; to be called off the loop."""
+        scan = recovery.Scan(
+            self.file,
+            self.size_bytes,
+            base_offset=self.segment.base_offset,
+            limit=self.end_offset,
+            recovery_point=self.end_offset,
+        )
+        damages = scan.damages()
+        self.file.close()
+        return damages
 
 
 class Log:
@@ -668,6 +692,27 @@ class Log:
     def expire_producers(self, now_ms: int) -> None:
         """Forget the producers that have been silent for producer.id.expiration.ms."""
         self.producers.expire(now_ms=now_ms, expiration_ms=self.config.producer_expiration_ms)
+
+    # ------------------------------------------------------------ looking for rot
+
+    def begin_scrub(self) -> Scrub | None:
+        """The oldest segment that is no longer written and that nobody has verified since the log was opened.
+
+        Whoever has carried it out tells `scrubbed`.
+        """
+        for number, segment in enumerate(self._segments[:-1]):
+            if not segment.is_verified and self._end_of(number) <= self.flushed_end_offset:
+                return Scrub(segment, segment.open_apart(), segment.size, self._end_of(number))
+        return None
+
+    def scrubbed(self, scrub: Scrub, damages: list[Damage]) -> list[CorruptRange]:
+        """Take over what a scrub has found, and give it by offset; from now on the rest is served again."""
+        segment = scrub.segment
+        segment.is_verified = True
+        if segment not in self._segments or damages == segment.damages:
+            return []
+        segment.note_damages(damages, interval_bytes=self.config.index_interval_bytes)
+        return [CorruptRange(damage.offset, damage.offset_end) for damage in damages]
 
     # ------------------------------------------------------------ compaction's part
 

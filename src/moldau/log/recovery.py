@@ -7,7 +7,7 @@ and it ends there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,6 +23,7 @@ from moldau.log.segment import (
     SEGMENT_SUFFIXES,
     SWAP_SUFFIX,
     Damage,
+    PlacedBatch,
     Segment,
     file_name,
 )
@@ -36,7 +37,7 @@ from moldau.wire.records.header import (
     check_framing,
     read_header,
 )
-from moldau.world.ports import Disk, Flush
+from moldau.world.ports import Disk, File, Flush
 
 _SNAPSHOT_SUFFIX: Final = ".snapshot"
 _READ_BYTES: Final = 1024 * 1024
@@ -89,13 +90,24 @@ def open_segments(
         report=RecoveryReport(swaps_finished=swaps),
         is_changed=swaps > 0,
     )
-    if is_clean:
-        last = segments[-1].last_batch()
-        opened.log_end = segments[-1].base_offset if last is None else last.header.next_offset
+    clean_end = _end_of_last_batch(segments[-1]) if is_clean else None
+    # What was closed was flushed to its end; there is no recovery point where no checkpoint names the log.
+    if clean_end is not None and recovery_point in (0, clean_end):
+        opened.log_end = clean_end
     else:
+        # It was not closed, or has rotted since.
         _verify_tail(disk, path, opened, config, recovery_point)
     opened.epochs.truncate_end(opened.log_end)
     return opened
+
+
+def _end_of_last_batch(segment: Segment) -> int | None:
+    """The offset after a segment's last batch; None if the batches cannot be gone through."""
+    try:
+        last = segment.last_batch()
+    except KafkaError:
+        return None
+    return segment.base_offset if last is None else last.header.next_offset
 
 
 # ---------------------------------------------------------------- unfinished business
@@ -174,10 +186,32 @@ def _verify_tail(disk: Disk, path: str, opened: Opened, config: LogConfig, recov
     while number < len(segments):
         segment = segments[number]
         is_last = number == len(segments) - 1
-        scan = _Scan(segment, None if is_last else segments[number + 1].base_offset, recovery_point)
-        scan.run(opened.epochs, config)
-        verified += scan.batches
-        cut += scan.bytes_cut
+        scan = Scan(
+            segment.file,
+            segment.size,
+            base_offset=segment.base_offset,
+            limit=None if is_last else segments[number + 1].base_offset,
+            recovery_point=recovery_point,
+        )
+        in_doubt_from: int | None = None
+        segment.reset_indexes(transactions_too=True)
+        for found in scan:
+            if isinstance(found, Damage):
+                segment.damages.append(found)
+                continue
+            verified += 1
+            position, header = found
+            if in_doubt_from is None and header.last_offset >= recovery_point:
+                in_doubt_from = position
+            segment.note(position, header, interval_bytes=config.index_interval_bytes)
+            if header.leader_epoch >= 0 and header.leader_epoch != opened.epochs.latest:
+                _note_epoch(opened.epochs, header)
+        if scan.position_end < segment.size:
+            cut += segment.size - scan.position_end
+            segment.cut_bytes(scan.position_end)
+        if in_doubt_from is not None:
+            _write_again(segment, in_doubt_from)
+        segment.is_verified = True
         opened.log_end = scan.end_offset
         number += 1
         # What follows a tear was never flushed; a segment that begins after a gap is such a tear, too.
@@ -194,67 +228,56 @@ def _verify_tail(disk: Disk, path: str, opened: Opened, config: LogConfig, recov
     opened.report = RecoveryReport(verified, cut, removed, opened.report.swaps_finished)
 
 
-class _Scan:
-    """A walk over one segment that believes nothing it has not checked."""
+class Scan:
+    """A walk over the batches of one segment that believes nothing it has not checked, and changes nothing.
 
-    def __init__(self, segment: Segment, limit: int | None, recovery_point: int) -> None:
-        self.end_offset = segment.base_offset
-        self.batches = 0
-        self.bytes_cut = 0
-        self._segment = segment
+    What is damaged below the recovery point is passed over; what is bad from there on is where it ends.
+    `limit` is the base offset of the next segment, if there is one.
+    """
+
+    def __init__(
+        self, file: File, size: int, *, base_offset: int, limit: int | None, recovery_point: int
+    ) -> None:
+        self.end_offset = base_offset
+        self.position_end = 0
+        """Up to where the segment is sound, or was flushed and is damaged."""
+        self._file = file
+        self._size = size
+        self._base_offset = base_offset
         self._limit = limit
         self._recovery_point = recovery_point
         self._chunk = b""
         self._chunk_at = 0
-        self._in_doubt_from: int | None = None
 
-    def run(self, epochs: LeaderEpochs, config: LogConfig) -> None:
-        """Index every good batch; cut the file where it is torn, note where it is damaged."""
-        segment, position = self._segment, 0
-        segment.reset_indexes(transactions_too=True)
-        while position < segment.size:
-            header = self._good_batch_at(position)
+    def __iter__(self) -> Iterator[PlacedBatch | Damage]:
+        while self.position_end < self._size:
+            position = self.position_end
+            header = self._good_batch_at(position, self._offset_limit())
             if header is not None:
-                self.batches += 1
-                if self._in_doubt_from is None and header.last_offset >= self._recovery_point:
-                    self._in_doubt_from = position
-                segment.note(position, header, interval_bytes=config.index_interval_bytes)
-                if header.leader_epoch >= 0 and header.leader_epoch != epochs.latest:
-                    _note_epoch(epochs, header)
                 self.end_offset = header.next_offset
-                position += header.size_bytes
+                self.position_end += header.size_bytes
+                yield PlacedBatch(position, header)
             elif self.end_offset < self._recovery_point:
-                position = self._note_damage(position)
+                yield self._damage_at(position)
             else:
-                self.bytes_cut = segment.size - position
-                segment.cut_bytes(position)
-        if self.end_offset < self._recovery_point:
+                return
+        if self.end_offset < self._recovery_point and (self._limit is None or self.end_offset < self._limit):
             # Bytes that were flushed are missing.
-            self._note_damage(position)
-        self._write_again()
+            yield self._damage_at(self._size)
 
-    def _write_again(self) -> None:
-        """Have written by the next flush what may be in the page cache alone.
+    def damages(self) -> list[Damage]:
+        """All damage of a segment that was flushed as a whole."""
+        return [each for each in self if isinstance(each, Damage)]
 
-        After a flush that failed the kernel takes pages for clean that never reached the disk; another
-        process reads them, and its flush passes over them. In place, since what did reach the disk must not
-        be at risk.
-        """
-        if self._in_doubt_from is None:
-            return
-        for position in range(self._in_doubt_from, self._segment.size, _READ_BYTES):
-            size = min(_READ_BYTES, self._segment.size - position)
-            self._segment.file.write_at(position, self._segment.file.read(position, size))
-
-    def _good_batch_at(self, position: int) -> BatchHeader | None:
+    def _good_batch_at(self, position: int, offset_limit: int) -> BatchHeader | None:
         try:
             header = read_header(self._bytes_at(position, HEADER_BYTES))
             check_framing(header)
-            if header.size_bytes > self._segment.size - position:
+            if header.size_bytes > self._size - position:
                 return None
             if header.base_offset < self.end_offset or header.last_offset_delta < 0:
                 return None
-            if header.last_offset >= self._offset_limit():
+            if header.last_offset >= offset_limit:
                 return None
             check_crc(self._bytes_at(position, header.size_bytes), 0, header)
         except (MalformedMessage, KafkaError):
@@ -263,43 +286,58 @@ class _Scan:
 
     def _offset_limit(self) -> int:
         """The first offset that the next batch cannot reach: no CRC covers its offset, so bounds must do."""
-        limits = [self._segment.base_offset + RELATIVE_OFFSET_MAX + 1]
-        if self._limit is not None:
-            limits.append(self._limit)
-        if self.end_offset < self._recovery_point:
-            # A flush ends with a batch.
-            limits.append(self._recovery_point)
-        return min(limits)
+        limit = self._offset_limit_of_segment()
+        # A flush ends with a batch.
+        return min(limit, self._recovery_point) if self.end_offset < self._recovery_point else limit
 
-    def _note_damage(self, position: int) -> int:
-        """Remember a stretch without batches up to the next good one; gives the position of that one."""
-        segment = self._segment
-        following = self._next_good_position(position)
-        header = None if following is None else self._good_batch_at(following)
-        position_end = segment.size if following is None else following
-        ends = [self._recovery_point] if self._limit is None else [self._recovery_point, self._limit]
-        offset_end = min(ends) if header is None else header.base_offset
-        segment.damages.append(Damage(position, position_end, self.end_offset, offset_end))
-        self.end_offset = offset_end
-        return position_end
+    def _offset_limit_of_segment(self) -> int:
+        limit = self._base_offset + RELATIVE_OFFSET_MAX + 1
+        return limit if self._limit is None else min(limit, self._limit)
 
-    def _next_good_position(self, position: int) -> int | None:
-        """Where the next good batch begins; every byte that could be the magic of one is tried."""
-        data = self._segment.file.read(position, self._segment.size - position)
+    def _damage_at(self, position: int) -> Damage:
+        """A stretch without batches up to the next good one, where the walk goes on."""
+        following = self._next_good_after(position)
+        if following is None:
+            ends = [self._recovery_point] if self._limit is None else [self._recovery_point, self._limit]
+            damage = Damage(position, self._size, self.end_offset, min(ends))
+        else:
+            damage = Damage(position, following.position, self.end_offset, following.header.base_offset)
+        self.position_end, self.end_offset = damage.position_end, damage.offset_end
+        return damage
+
+    def _next_good_after(self, position: int) -> PlacedBatch | None:
+        """The next good batch; every byte that could be the magic of one is tried.
+
+        It may lie beyond the recovery point, which the damage may reach up to, but not on both sides of it.
+        """
+        data = self._file.read(position, self._size - position)
         magic = bytes([MAGIC])
         at = data.find(magic, MAGIC_AT + 1)
         while at >= 0:
-            if self._good_batch_at(position + at - MAGIC_AT) is not None:
-                return position + at - MAGIC_AT
+            start = position + at - MAGIC_AT
+            header = self._good_batch_at(start, self._offset_limit_of_segment())
+            if header is not None and not header.base_offset < self._recovery_point <= header.last_offset:
+                return PlacedBatch(start, header)
             at = data.find(magic, at + 1)
         return None
 
     def _bytes_at(self, position: int, size: int) -> memoryview:
         if not self._chunk_at <= position <= position + size <= self._chunk_at + len(self._chunk):
-            self._chunk = self._segment.file.read(position, max(size, _READ_BYTES))
+            self._chunk = self._file.read(position, max(size, _READ_BYTES))
             self._chunk_at = position
         start = position - self._chunk_at
         return memoryview(self._chunk)[start : start + size]
+
+
+def _write_again(segment: Segment, position_first: int) -> None:
+    """Have written by the next flush what may be in the page cache alone.
+
+    After a flush that failed the kernel takes pages for clean that never reached the disk; another process
+    reads them, and its flush passes over them. In place, since what did reach the disk must not be at risk.
+    """
+    for position in range(position_first, segment.size, _READ_BYTES):
+        size = min(_READ_BYTES, segment.size - position)
+        segment.file.write_at(position, segment.file.read(position, size))
 
 
 def _note_epoch(epochs: LeaderEpochs, header: BatchHeader) -> None:

@@ -89,6 +89,8 @@ class Segment:
         self.base_offset: Final = base_offset
         self.damages: list[Damage] = []
         self.is_sealed = False
+        self.is_verified = is_new
+        """Whether all of it has been looked at, or written, since the log was opened."""
         self._disk = disk
         self._directory = directory
         self._suffix = suffix
@@ -116,6 +118,10 @@ class Segment:
         if self._file is None:
             self._file = self._disk.open(self._path(LOG_SUFFIX))
         return self._file
+
+    def open_apart(self) -> File:
+        """The file of batches once more, for whoever reads it beside everybody else."""
+        return self._disk.open(self._path(LOG_SUFFIX))
 
     @property
     def size(self) -> int:
@@ -238,6 +244,12 @@ class Segment:
         self._first_timestamp = None
         self._bytes_since_entry = 0
         self._is_checked = True
+
+    def note_damages(self, damages: list[Damage], *, interval_bytes: int) -> None:
+        """Take over what was found damaged; the indexes are built again, as they may have come from it."""
+        self.damages = damages
+        self._starts.clear()
+        self.rebuild_indexes(interval_bytes=interval_bytes)
 
     # ------------------------------------------------------------ reading
 
@@ -459,9 +471,13 @@ class Segment:
         newest = self.time_index.last() or (NO_TIMESTAMP, self.base_offset)
         if self.is_sealed:
             return newest
-        for batch in self.batches_from(offsets.last_position()):
-            if batch.header.max_timestamp > newest[0]:
-                newest = batch.header.max_timestamp, batch.header.last_offset
+        try:
+            for batch in self.batches_from(offsets.last_position()):
+                if batch.header.max_timestamp > newest[0]:
+                    newest = batch.header.max_timestamp, batch.header.last_offset
+        except KafkaError:
+            # It has rotted since it was opened, which must not keep anybody from writing on and closing it.
+            pass
         return newest
 
     def _jitter_ms(self, config: LogConfig) -> int:

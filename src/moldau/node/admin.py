@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
+from urllib.parse import unquote
 
 from moldau.node.config import CannotListen
 from moldau.node.health import Health
@@ -25,6 +26,9 @@ _BEAT_MS: Final = 1_000
 
 Page = Callable[[], Reply]
 
+# Below this, each group has a page by its name.
+_GROUPS: Final = "/groups/"
+
 
 class Admin:
     """The admin port of one node, and those who are connected to it."""
@@ -34,6 +38,7 @@ class Admin:
         clock: Clock,
         health: Health,
         metrics: Metrics,
+        group_page: Callable[[str], Reply],
         *,
         hosts: Iterable[str],
         fail: Callable[[BaseException], None],
@@ -46,6 +51,7 @@ class Admin:
         self.buffer = bytearray(HEAD_BYTES_MAX)
         self.connections: dict[AdminConnection, None] = {}
         self._health = health
+        self._group_page = group_page
         self._pages: Mapping[str, Page] = {
             "/livez": lambda: _state(health.why_dead(clock.now_ms())),
             "/readyz": lambda: _state(health.why_not_ready(clock.now_ms())),
@@ -69,9 +75,11 @@ class Admin:
 
     def answer(self, question: Question) -> Reply:
         """The page that is asked for."""
+        if question.path.startswith(_GROUPS):
+            return self._group_page(unquote(question.path.removeprefix(_GROUPS)))
         page = self._pages.get(question.path)
         if page is None:
-            return Reply(404, f"There are {', '.join(self._pages)}.\n")
+            return Reply(404, f"There are {', '.join(self._pages)}, {_GROUPS}NAME.\n")
         return page()
 
 

@@ -31,6 +31,7 @@ from moldau.metadata.view import ClusterView
 from moldau.model.draws import SEED_BYTES, Draws
 from moldau.model.errors import ErrorCode, KafkaError, MalformedMessage
 from moldau.model.ids import PartitionIndex, ProducerId, TopicName, partition_for_coordinator
+from moldau.model.settings.setting import InvalidSetting
 from moldau.model.settings.table import (
     OFFSETS_COMMIT_TIMEOUT_MS,
     OFFSETS_LOAD_BUFFER_SIZE,
@@ -87,7 +88,7 @@ class Coordinators:
         self.world = world
         self.kind = kind
         self.partitions = partitions
-        self._view: ClusterView | None = None
+        self.codec = Codec.NONE
         self._around: Surroundings | None = None
         self._led: dict[PartitionIndex, Led] = {}
         self._partition_count = 0
@@ -108,6 +109,11 @@ class Coordinators:
             waiter.told(KafkaError(ErrorCode.NOT_COORDINATOR))
         else:
             led.ask(request, waiter)
+
+    def shard_of(self, key: str) -> Shard | None:
+        """The shard of a key, to look into it; None where it is not led here, or not loaded yet."""
+        led = self._led.get(self.partition_of(key))
+        return None if led is None else led.shard
 
     def partition_of(self, key: str) -> PartitionIndex:
         """The partition of the topic in which all about a key is kept; -1 if there is no topic yet."""
@@ -139,8 +145,8 @@ class Coordinators:
 
     def follow(self, view: ClusterView, delta: Delta, changes: LocalChanges) -> None:
         """Lead the shards that are led here now, and no others; tell them what has changed."""
-        self._view = view
         self._around = Surroundings(view.image, view.broker_settings, view.broker_layers)
+        self.codec = _codec(view.broker_settings[OFFSETS_TOPIC_COMPRESSION_CODEC])
         topic = view.image.topics.get(self.topic)
         partition_count = 0 if topic is None else len(topic.partitions)
         if partition_count != self._partition_count:
@@ -248,6 +254,11 @@ class Led:
         # Decided and applied in this tick, not yet written; and who is told when it is committed.
         self._records: list[Record] = []
         self._told_then: list[Told] = []
+
+    @property
+    def shard(self) -> Shard | None:
+        """What is led; None while it is being loaded."""
+        return self._shard if self._is_loaded else None
 
     # ------------------------------------------------------------ deciding
 
@@ -358,10 +369,9 @@ class Led:
             _tell_all(told, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return
         try:
-            codec = Codec(self._coordinators.around.settings[OFFSETS_TOPIC_COMPRESSION_CODEC])
             size_max = self._leader.config.rules.message_bytes_max
             self._leader.log.append_as_leader(
-                bytearray(b"".join(_batches(records, codec, size_max))),
+                bytearray(b"".join(_batches(records, self._coordinators.codec, size_max))),
                 leader_epoch=self._leader.epoch,
                 now_ms=self._clock.wall_ms(),
                 origin=Origin.COORDINATOR,
@@ -482,6 +492,16 @@ class Led:
         self._shard.apply(CoordinatorRecord(key, value), producer_id)
 
 
+def _codec(number: int) -> Codec:
+    try:
+        return Codec(number)
+    except ValueError:
+        raise InvalidSetting(
+            f"There is no codec {number}: {OFFSETS_TOPIC_COMPRESSION_CODEC.name} is one of "
+            f"{', '.join(f'{each.value} ({each.name.lower()})' for each in Codec)}."
+        ) from None
+
+
 def _tell_all(replies: tuple[Told, ...] | list[Told], code: ErrorCode) -> None:
     if code is ErrorCode.NONE:
         for waiter, reply in replies:
@@ -494,6 +514,9 @@ def _tell_all(replies: tuple[Told, ...] | list[Told], code: ErrorCode) -> None:
 
 def _batches(records: list[Record], codec: Codec, size_max: int) -> Iterator[bytes]:
     """The records as batches that are not too large, unless a single record is."""
+    if len(records) == 1:
+        yield encode_batch(records, codec=codec)
+        return
     begin = size = 0
     for number, record in enumerate(records):
         more = len(record.key or b"") + len(record.value or b"") + _RECORD_OVERHEAD_BYTES

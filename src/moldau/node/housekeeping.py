@@ -1,4 +1,4 @@
-"""What a broker does by itself: checkpoints, retention, compaction, and giving up on who waits too long."""
+"""What a broker does by itself: checkpoints, retention, compaction, scrubbing, and giving up on who waits."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ log = get_logger(__name__)
 _EXPIRE_MS: Final = 100
 _SWEEP_MS: Final = 1_000
 _LAG_MS: Final = 100
+# Between two rounds over all partitions, of each of which one segment is read.
+_SCRUB_MS: Final = 1_000
+_SCRUB_BYTES_PER_SECOND: Final = 16 * 1024 * 1024
 _KEYS_MAX: Final = 1_000_000
 _SECRET_BYTES: Final = 16
 
@@ -103,6 +106,32 @@ class Housekeeping:
             if replica.log.is_dirty:
                 self._partitions.appended(replica)
             await asyncio.sleep(0)
+
+    async def run_scrubbing(self) -> None:
+        """Look for rot, slowly, in what was not verified when the broker started."""
+        while True:
+            await self._world.clock.sleep_ms(_SCRUB_MS)
+            for replica in self._partitions:
+                await self._scrub(replica)
+
+    async def _scrub(self, replica: Replica) -> None:
+        try:
+            scrub = replica.log.begin_scrub()
+            if scrub is None:
+                return
+            damages = await self._world.tasks.off_loop(scrub.carry_out)
+            found = replica.log.scrubbed(scrub, damages)
+        except OSError as error:
+            log.error("scrubbing failed", partition=str(replica.at), error=str(error))
+            return
+        for each in found:
+            log.error(
+                "damaged records",
+                partition=str(replica.at),
+                offset=each.offset,
+                offset_end=each.offset_end,
+            )
+        await self._world.clock.sleep_ms(scrub.size_bytes * 1000 // _SCRUB_BYTES_PER_SECOND)
 
     async def run_compaction(self) -> None:
         """Compact the partition that needs it, one after the other."""

@@ -15,6 +15,7 @@ from moldau.model.ids import ClusterId, DirectoryId, Offset
 from moldau.model.settings.resolve import Layer, Settings, Source, find, resolve
 from moldau.model.settings.setting import Scope as SettingScope
 from moldau.model.settings.table import (
+    BROKER_SESSION_TIMEOUT_MS,
     CONNECTIONS_MAX_IDLE_MS,
     LOG_CLEANER_BACKOFF_MS,
     LOG_RETENTION_CHECK_INTERVAL_MS,
@@ -42,6 +43,7 @@ from moldau.node.partitions import Partitions
 from moldau.node.producer_ids import ProducerIds
 from moldau.node.quorum import QuorumConfig, QuorumNode
 from moldau.node.quotas import Quotas
+from moldau.node.rebalances import rebalances_page
 from moldau.node.registration import Registration
 from moldau.node.security import AllowAll
 from moldau.node.storage import open_directory, read_bootstrap
@@ -199,7 +201,7 @@ class Node:
 
     async def _start(self, scope: Scope) -> None:
         config = self.config
-        server = self._server = Server(self.parts, scope, self._limits, fail=self._fail)
+        server = self.server = Server(self.parts, scope, self._limits, fail=self._fail)
         measure(self.metrics, self.parts, server, self.health)
         if config.admin is not None:
             await self._open_admin_port(scope, config.admin)
@@ -221,6 +223,7 @@ class Node:
             scope.start(housekeeping.run_checkpoints(), name="checkpoints")
             scope.start(housekeeping.run_retention(), name="retention")
             scope.start(housekeeping.run_compaction(), name="compaction")
+            scope.start(housekeeping.run_scrubbing(), name="scrubbing")
             scope.start(housekeeping.run_loop_lag(LoopLag(self.metrics)), name="loop lag")
             scope.start(self.groups.run_loads(), name="groups' loads")
             scope.start(self.groups.run_appends(), name="groups' appends")
@@ -257,15 +260,29 @@ class Node:
 
     async def _open_admin_port(self, scope: Scope, address: Address) -> None:
         hosts = [address.host, *(listener.advertised.host for listener in self.config.listeners)]
-        admin = Admin(self._world.clock, self.health, self.metrics, hosts=hosts, fail=self._fail)
+        admin = Admin(
+            self._world.clock,
+            self.health,
+            self.metrics,
+            lambda group_id: rebalances_page(self.groups, group_id),
+            hosts=hosts,
+            fail=self._fail,
+        )
         scope.start(admin.run(), name="admin port")
         self.admin_address = (await admin.listen(self._world.network, address)).address
 
     def _obstacle(self) -> str | None:
         """What keeps a node from serving that has opened everything."""
-        if self.config.is_broker:
-            return None if self._is_unfenced(self.publisher.view) else "the controller has fenced this broker"
-        return None if self.quorum.quorum.leader is not None else "the quorum has no leader"
+        if not self.config.is_broker:
+            return None if self.quorum.quorum.leader is not None else "the quorum has no leader"
+        view = self.publisher.view
+        if not self._is_unfenced(view):
+            return "the controller has fenced this broker"
+        # A broker that is cut off is fenced as well, and is the last to hear of it.
+        silent_ms = self._world.clock.now_ms() - self.registration.heard_ms
+        if silent_ms > view.broker_settings[BROKER_SESSION_TIMEOUT_MS]:
+            return f"the controller has not answered for {silent_ms} ms"
+        return None
 
     def _is_unfenced(self, view: ClusterView) -> bool:
         broker = view.image.brokers.get(self.config.node_id)
@@ -294,7 +311,7 @@ class Node:
             for topic in view.topics_configured_by(resource):
                 self.partitions.configure(view, topic)
         if delta.configs:
-            self._server.limits = _limits_of(view.broker_settings)
+            self.server.limits = _limits_of(view.broker_settings)
         if delta.quotas:
             self.quotas.configure(view.image.quotas)
         if self.config.node_id in delta.brokers:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from moldau.log import checkpoints
+from moldau.log.config import LogConfig
 from moldau.log.log import FlushWork, Log
 from moldau.metadata.image import LocalPartition, Topic, topic_resource
 from moldau.metadata.view import ClusterView
@@ -203,7 +204,7 @@ class Partitions:
         config = self.config_of(view, topic, at.partition)
         if replica is None:
             with _failing(f"the log of {at} cannot be opened"):
-                replica = self._open(at, local.topic_id, config)
+                replica = self.open(at, local.topic_id, config.log)
             self._replicas[at] = replica
         replica.leader_id, replica.leader_epoch = partition.leader, partition.leader_epoch
         if partition.leader != self._node_id:
@@ -240,7 +241,8 @@ class Partitions:
                     replica.leader.configure(config)
                     self.advance(replica)
 
-    def _open(self, at: TopicPartition, topic_id: TopicId, config: PartitionConfig) -> Replica:
+    def open(self, at: TopicPartition, topic_id: TopicId, config: LogConfig) -> Replica:
+        """The replica of a partition, with its log as the last process has left it, or a new one."""
         directory = str(at)
         if self._disk.exists(directory) and not self._is_of(directory, topic_id):
             self._set_aside(directory, _STRAY)
@@ -249,7 +251,7 @@ class Partitions:
         opened = Log.open(
             self._disk,
             directory,
-            config.log,
+            config,
             recovery_point=known.get(checkpoints.RECOVERY_POINTS, 0),
             is_clean=self._was_clean and checkpoints.RECOVERY_POINTS in known,
             now_ms=self._world.clock.wall_ms(),
@@ -260,6 +262,15 @@ class Partitions:
         self._unopened.pop(at, None)
         if checkpoints.read_topic_id(self._disk, directory) is None:
             self._orphan_flushes.append(checkpoints.write_topic_id(self._disk, directory, topic_id))
+        report = opened.recovery_report
+        if report.bytes_cut or report.segments_removed:
+            log.warning(
+                "the torn end of a log is cut off",
+                partition=directory,
+                bytes=report.bytes_cut,
+                segments=report.segments_removed,
+                log_end=opened.log_end_offset,
+            )
         for damage in opened.corrupt_ranges:
             log.error(
                 "damaged records",

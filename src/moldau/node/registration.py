@@ -64,6 +64,8 @@ class Registration:
         self._is_registered = asyncio.Event()
         self._woken = asyncio.Event()
         self.epoch = BrokerEpoch(-1)
+        self.heard_ms = 0
+        """When the controller has last answered a heartbeat."""
 
     async def run(self) -> None:
         """Register, then send heartbeats until this broker may go."""
@@ -151,6 +153,7 @@ class Registration:
             raise RegistrationRefused("another process has registered under the id of this broker")
         if error is not ErrorCode.NONE:
             return _RETRY_MS
+        self.heard_ms = self._world.clock.now_ms()
         if response.should_shut_down:
             self._may_go.set()
         return self._heartbeat_ms if not response.is_fenced and not self._is_leaving else _RETRY_MS

@@ -3,16 +3,23 @@
 A value names the topic and partition that it was meant for, who wrote it, and its number among that writer's
 values there. A log is known by its topic's id, so that a topic that was created anew is another one. What was
 refused for certain must never be seen; what nobody knows may be seen or not.
+
+Records may go, but only those of which somebody has said so: up to an offset (`on_deletion`), after a time
+(`retention_ms`), once a newer one has their key (`compacted`), or by rot, which `on_rot` tells about.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from enum import Enum
+from typing import Final, NamedTuple
 
 from moldau.model.ids import Uuid
 from moldau.sim.run import Violation
+
+# So many keys each writer uses in a log.
+KEYS: Final = 5
 
 
 class LogId(NamedTuple):
@@ -34,6 +41,11 @@ class Value(NamedTuple):
     writer: str
     number: int
 
+    @property
+    def key(self) -> bytes:
+        """The key of its record, by which a newer value supersedes it in a compacted topic."""
+        return f"{self.writer} {self.number % KEYS}".encode()
+
     def encode(self) -> bytes:
         """As it stands in a record."""
         return f"{self.topic} {self.partition} {self.writer} {self.number}".encode()
@@ -45,12 +57,17 @@ class Value(NamedTuple):
         return cls(topic, int(partition), writer, int(number))
 
 
-@dataclass(frozen=True, slots=True)
-class Marks:
-    """What must never go back: the end of what is committed, and where the log starts."""
+class Mark(Enum):
+    """What brokers say of a log that must never go back."""
 
-    high_watermark: int = 0
-    log_start: int = 0
+    HIGH_WATERMARK = "high watermark"
+    LAST_STABLE_OFFSET = "last stable offset"
+    LOG_START = "start"
+    LEADER_EPOCH = "leader epoch"
+
+
+Marks = Mapping[Mark, int]
+_IN_THEIR_ORDER: Final = (Mark.LOG_START, Mark.LAST_STABLE_OFFSET, Mark.HIGH_WATERMARK)
 
 
 @dataclass(slots=True)
@@ -58,8 +75,9 @@ class _Log:
     values: dict[int, Value] = field(default_factory=dict)
     offsets: dict[Value, int] = field(default_factory=dict)
     epochs: dict[int, int] = field(default_factory=dict)
-    acknowledged: dict[Value, int | None] = field(default_factory=dict)
-    marks: Marks = Marks()
+    acknowledged: dict[Value, int] = field(default_factory=dict)
+    rotten: dict[int, None] = field(default_factory=dict)
+    marks: dict[Mark, int] = field(default_factory=lambda: dict.fromkeys(Mark, 0))
 
 
 class History:
@@ -69,29 +87,35 @@ class History:
         self.logs: dict[LogId, _Log] = {}
         self.refused: dict[Value, str] = {}
         self.deleted_to: dict[str, int] = {}
-        """By topic, the first offset that nobody has asked, or let retention, to delete."""
+        """By topic, the first offset that nobody has asked to delete."""
+        self.retention_ms: dict[str, int] = {}
+        """By topic, how old a record must be before it may go."""
+        self.compacted: dict[str, None] = {}
+        """Topics of which only the newest value of each key must stay."""
         self.unordered_writers: dict[str, None] = {}
         """Those who send without sequence numbers, so that what was held up may be overtaken."""
         self.when_committed: Callable[[], None] | None = None
+        self._sent_ms: dict[Value, int] = {}
 
     def _log(self, log_id: LogId) -> _Log:
         return self.logs.setdefault(log_id, _Log())
 
     # ------------------------------------------------------------ writing
 
-    def on_acknowledged(
-        self, value: Value, log_id: LogId | None, offset: int | None, *, is_committed: bool
-    ) -> None:
-        """A writer was told that its value is written; where, if that is known."""
+    def on_sent(self, value: Value, now_ms: int) -> None:
+        """A writer is about to send a value; its timestamp is not older than that."""
+        self._sent_ms[value] = now_ms
+
+    def on_acknowledged(self, value: Value, log_id: LogId | None, offset: int, *, is_committed: bool) -> None:
+        """A writer was told that its value is written, and where; in which log, if that is known."""
         if value in self.refused:
             raise Violation(f"{value} was refused ({self.refused[value]}), and acknowledged later")
         if log_id is None or not is_committed:
             return
         log = self._log(log_id)
         log.acknowledged[value] = offset
-        if offset is not None:
-            self._place(log_id, offset, value, "its writer")
-            log.marks = Marks(max(log.marks.high_watermark, offset + 1), log.marks.log_start)
+        self._place(log_id, offset, value, "its writer")
+        _raise_to(log.marks, Mark.HIGH_WATERMARK, offset + 1)
         if self.when_committed is not None:
             self.when_committed()
 
@@ -102,32 +126,47 @@ class History:
                 raise Violation(f"{value} was refused ({why}), and is at {log.offsets[value]} of {log_id}")
         self.refused[value] = why
 
-    # ------------------------------------------------------------ deleting
+    # ------------------------------------------------------------ deleting, and rot
 
     def on_deletion(self, topic: str, offset: int) -> None:
         """Somebody is about to have records deleted."""
         self.deleted_to[topic] = max(offset, self.deleted_to.get(topic, 0))
 
+    def on_rot(self, log_id: LogId, *, first: int, last: int) -> None:
+        """A batch was damaged on its disk, which nobody can be blamed for; all others must stay readable."""
+        for offset in range(first, last + 1):
+            self._log(log_id).rotten[offset] = None
+
+    def on_unreadable(self, reader: str, log_id: LogId, offset: int) -> int:
+        """A reader was told that what it asked for is damaged; gives where it may go on.
+
+        What is near to damage must be readable, too, if not at once: the reader tries again.
+        """
+        rotten = self._log(log_id).rotten
+        if not rotten:
+            raise Violation(f"{reader} cannot read {offset} of {log_id}, which nothing has damaged")
+        while offset in rotten:
+            offset += 1
+        return offset
+
     # ------------------------------------------------------------ reading
 
     def marks(self, log_id: LogId) -> Marks:
         """What whoever asks from now on must be told at least."""
-        return self._log(log_id).marks
+        return dict(self._log(log_id).marks)
 
-    def on_marks(self, log_id: LogId, seen: Marks, *, asked_at: Marks) -> None:
-        """A broker has said where a log starts and ends, to somebody who asked when `asked_at` was known."""
-        if seen.high_watermark < asked_at.high_watermark:
-            raise Violation(
-                f"the high watermark of {log_id} went back"
-                f" from {asked_at.high_watermark} to {seen.high_watermark}"
-            )
-        if seen.log_start < asked_at.log_start:
-            raise Violation(f"the start of {log_id} went back from {asked_at.log_start} to {seen.log_start}")
-        self._check_start(log_id, seen.log_start)
-        log = self._log(log_id)
-        log.marks = Marks(
-            max(seen.high_watermark, log.marks.high_watermark), max(seen.log_start, log.marks.log_start)
-        )
+    def on_marks(self, log_id: LogId, seen: Marks, *, asked_at: Marks, now_ms: int) -> None:
+        """A broker has said some marks of a log, to somebody who asked when `asked_at` was known."""
+        for mark, value in seen.items():
+            if value < asked_at[mark]:
+                raise Violation(f"the {mark.value} of {log_id} went back from {asked_at[mark]} to {value}")
+        row = [seen[mark] for mark in _IN_THEIR_ORDER if mark in seen]
+        if row != sorted(row):
+            raise Violation(f"{log_id} starts, is stable and is committed at {row}")
+        if Mark.LOG_START in seen:
+            self._check_start(log_id, seen[Mark.LOG_START], now_ms)
+        for mark, value in seen.items():
+            _raise_to(self._log(log_id).marks, mark, value)
 
     def on_read(
         self, reader: str, log_id: LogId, offset: int, data: bytes | None, *, epoch: int = -1
@@ -146,16 +185,25 @@ class History:
             if log.epochs.setdefault(offset, epoch) != epoch:
                 raise Violation(f"{offset} of {log_id} was of epoch {log.epochs[offset]}, and is of {epoch}")
 
-    def on_skipped(self, reader: str, log_id: LogId, *, expected: int, got: int) -> None:
+    def on_skipped(self, reader: str, log_id: LogId, *, expected: int, got: int, now_ms: int) -> None:
         """A reader that stood at one offset was given another one."""
         if got < expected:
             raise Violation(f"{reader} was at {expected} of {log_id}, and goes on at {got}")
-        self._check_start(log_id, got)
+        if log_id.topic not in self.compacted:
+            self._check_start(log_id, got, now_ms)
 
-    def _check_start(self, log_id: LogId, start: int) -> None:
-        limit = self.deleted_to.get(log_id.topic, 0)
-        if start > limit:
-            raise Violation(f"{log_id} starts at {start}, and nothing from {limit} on was to be deleted")
+    def _check_start(self, log_id: LogId, start: int, now_ms: int) -> None:
+        """Nothing before `start` has gone but what was to go."""
+        log = self._log(log_id)
+        kept_from = max(self.deleted_to.get(log_id.topic, 0), log.marks[Mark.LOG_START])
+        retention_ms = self.retention_ms.get(log_id.topic)
+        if retention_ms is None and start > kept_from:
+            raise Violation(f"{log_id} starts at {start}, and nothing from {kept_from} on was to be deleted")
+        for offset in range(kept_from, start):
+            value = log.values.get(offset)
+            age_ms = now_ms - self._sent_ms[value] if value is not None else None
+            if age_ms is not None and retention_ms is not None and age_ms <= retention_ms:
+                raise Violation(f"{value} was at {offset} of {log_id}, and is gone after {age_ms} ms")
 
     def _place(self, log_id: LogId, offset: int, value: Value, told: str) -> None:
         log = self._log(log_id)
@@ -163,21 +211,32 @@ class History:
         if other != value:
             raise Violation(f"{told}: {value} is at {offset} of {log_id}, where {other} was")
         place = log.offsets.setdefault(value, offset)
-        if place != offset:
+        # Of a producer whose last batch has rotted a broker may remember too little to know it again.
+        if place != offset and place not in log.rotten:
             raise Violation(f"{told}: {value} is at {offset} of {log_id}, and at {place} too")
 
     # ------------------------------------------------------------ in the end
 
     def check_log(self, log_id: LogId, found: Mapping[int, bytes | None], *, start: int, end: int) -> None:
         """A log was read from its start to its end: nothing committed is missing, and all is in order."""
-        if sorted(found) != list(range(start, end)):
-            raise Violation(f"{log_id} goes from {start} to {end}, and has only {sorted(found)}")
-        present = {Value.decode(data) for data in found.values()}
         log = self._log(log_id)
+        present = {offset: Value.decode(data) for offset, data in found.items()}
+        newest = {value.key: offset for offset, value in sorted(present.items())}
         for value, offset in log.acknowledged.items():
-            is_deleted = start > 0 if offset is None else offset < start
-            if value not in present and not is_deleted:
+            is_superseded = log_id.topic in self.compacted and newest.get(value.key, -1) > offset
+            is_there = present.get(offset) == value
+            if start <= offset < end and not is_there and not is_superseded and offset not in log.rotten:
                 raise Violation(f"{value} is lost: it was acknowledged at {offset} of {log_id}")
+            if offset >= end:
+                raise Violation(f"{value} was acknowledged at {offset} of {log_id}, which ends at {end}")
+        if log_id.topic not in self.compacted:
+            holes = [at for at in range(start, end) if at not in found and at not in log.rotten]
+            if holes:
+                raise Violation(f"{log_id} goes from {start} to {end}, without {holes}")
+        self._check_order(log_id, log)
+
+    def _check_order(self, log_id: LogId, log: _Log) -> None:
+        """All that was ever seen of a log: writers' values in their order, epochs that rise."""
         last_numbers: dict[str, Value] = {}
         last_epoch = -1
         for offset in sorted(log.values):
@@ -191,3 +250,7 @@ class History:
             if epoch < last_epoch:
                 raise Violation(f"{offset} of {log_id} is of epoch {epoch}, behind {last_epoch}")
             last_epoch = epoch
+
+
+def _raise_to(marks: dict[Mark, int], mark: Mark, value: int) -> None:
+    marks[mark] = max(marks[mark], value)

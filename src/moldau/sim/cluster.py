@@ -77,6 +77,8 @@ class SimNode:
         self.wall_skew_ms = 0
         # Told when a process has ended by itself, with what ended it.
         self.on_ended: Callable[[BaseException | None], None] | None = None
+        # Told of what a crash leaves of the disk, while that of the process that died can still be read.
+        self.on_crashed: Callable[[SimDisk, Survives], None] | None = None
         self._cluster = cluster
         self._randomness = cluster.randomness.fork(name)
         self._network = cluster.network.endpoint(name)
@@ -95,6 +97,11 @@ class SimNode:
     def is_paused(self) -> bool:
         """Whether its process waits for `resume`."""
         return self._process is not None and self._process.state is ProcessState.PAUSED
+
+    @property
+    def task_count(self) -> int:
+        """How many tasks of its process have not ended."""
+        return len(self._process.tasks) if self._process is not None else 0
 
     def start(self) -> None:
         """Boot the machine if need be, and run `main` in a new process."""
@@ -184,6 +191,8 @@ class SimNode:
         """Give the next process its disk, and leave the dead one none."""
         self._crash_count += 1
         image = self.disk.crash(survives, self._randomness.fork(f"crash {self._crash_count}"))
+        if self.on_crashed is not None:
+            self.on_crashed(image, survives)
         self.disk.power_off()
         self.disk = image
 

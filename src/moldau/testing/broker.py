@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import Executor
 from pathlib import Path
 from typing import Final
@@ -26,6 +26,7 @@ OWN_SETTINGS: Final = (
 STOP_TIMEOUT_S: Final = 30.0
 LOG_LINES: Final = 30
 
+_NOT_INHERITED: Final = ("KAFKA_", "CLUSTER_ID", "PYTHONOPTIMIZE")
 _POLL_S: Final = 0.01
 
 
@@ -39,17 +40,13 @@ class Broker:
     Its processes are started by `spawner`, which has one thread: a process ends when that thread does.
     """
 
-    def __init__(
-        self, node_id: int, folder: Path, settings: Mapping[str, str], *, cluster_id: str, spawner: Executor
-    ) -> None:
+    def __init__(self, node_id: int, folder: Path, settings: Mapping[str, str], *, spawner: Executor) -> None:
         assert not any(name in OWN_SETTINGS for name in settings), "the caller has looked"
         self.node_id = node_id
         self.folder = folder
         self.log_path = folder / "server.log"
         self._port, self._controller_port = ReservedPort(), ReservedPort()
         self._config = folder / "server.properties"
-        self._data = folder / "data"
-        self._cluster_id = cluster_id
         self._spawner = spawner
         self._process: subprocess.Popen[bytes] | None = None
         self._is_expected_to_run = False
@@ -59,7 +56,7 @@ class Broker:
             "listeners": f"PLAINTEXT://{self._port.address},CONTROLLER://{self._controller_port.address}",
             "controller.listener.names": "CONTROLLER",
             "controller.quorum.bootstrap.servers": self._controller_port.address,
-            "log.dirs": str(self._data),
+            "log.dirs": str(folder / "data"),
         }
         assert tuple(own) == OWN_SETTINGS
         folder.mkdir(parents=True, exist_ok=True)
@@ -86,9 +83,7 @@ class Broker:
         if self.is_running():
             return
         deadline = time.monotonic() + timeout_s
-        if not (self._data / "meta.properties").exists():
-            self._format(timeout_s)
-        self._process = self._spawn("start")
+        self._process = self._spawn()
         self._is_expected_to_run = True
         while not self._port.is_served():
             if not self.is_running():
@@ -155,25 +150,16 @@ class Broker:
 
     # ------------------------------------------------------------ within
 
-    def _format(self, timeout_s: float) -> None:
-        process = self._spawn("storage", "format", "--standalone", "--cluster-id", self._cluster_id)
-        try:
-            process.wait(timeout=timeout_s)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        if process.returncode != 0:
-            raise self._failed("could not format its data directory")
-
-    def _spawn(self, *command: str) -> subprocess.Popen[bytes]:
-        environment = {**os.environ, PARENT_VARIABLE: str(os.getpid())}
-        # Brokers refuse to run without their assertions, whatever the tests do with theirs.
-        environment.pop("PYTHONOPTIMIZE", None)
-        arguments: Sequence[str] = [sys.executable, "-m", "moldau", *command, "--config", str(self._config)]
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        # What the environment says to brokers is not meant for these, which have assertions in any case.
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith(_NOT_INHERITED)
+        }
+        environment[PARENT_VARIABLE] = str(os.getpid())
         with open(self.log_path, "ab") as log:
             return self._spawner.submit(
                 subprocess.Popen,
-                arguments,
+                [sys.executable, "-m", "moldau", "start", "--format", "--config", str(self._config)],
                 cwd=self.folder,
                 env=environment,
                 stdin=subprocess.DEVNULL,

@@ -242,21 +242,13 @@ class Cluster:
                 self._temporary = None
 
     def _start_brokers(self, spawner: ThreadPoolExecutor) -> None:
-        from moldau.model.ids import uuid_from_random, uuid_to_text
-
         folder = self._folder
         if folder is None:
             self._temporary = TemporaryFolder()
             folder = self._temporary.path
-        cluster_id = uuid_to_text(uuid_from_random(os.urandom(16)))
         for broker_id in range(1, self._count + 1):
-            self._brokers[broker_id] = Broker(
-                broker_id,
-                folder / f"broker-{broker_id}",
-                self._settings,
-                cluster_id=cluster_id,
-                spawner=spawner,
-            )
+            home = folder / f"broker-{broker_id}"
+            self._brokers[broker_id] = Broker(broker_id, home, self._settings, spawner=spawner)
         for broker in self._brokers.values():
             broker.start(self._start_timeout_s)
 

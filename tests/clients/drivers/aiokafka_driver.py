@@ -19,6 +19,7 @@ from clients.drivers.driver import (
     Codec,
     DriverError,
     FoundByTime,
+    GroupProtocol,
     NewRecord,
     Node,
     OffsetRange,
@@ -29,6 +30,7 @@ from clients.drivers.driver import (
     Unsupported,
     kafka_error,
 )
+from clients.members.member import read_in_group
 
 from moldau.model.errors import ErrorCode
 
@@ -208,6 +210,19 @@ class AiokafkaDriver:
                 return FoundByTime(found.offset, tuple(records))
 
         return _run(ask())
+
+    def read_in_group(
+        self, topic: str, *, group: str, count: int, timeout_ms: int, protocol: GroupProtocol = "classic"
+    ) -> list[tuple[int, int]]:
+        return read_in_group(
+            "aiokafka",
+            self._bootstrap,
+            topic,
+            group=group,
+            count=count,
+            timeout_ms=timeout_ms,
+            protocol=protocol,
+        )
 
     def list_offsets(self, topic: str, *, partition: int) -> OffsetRange:
         async def ask() -> OffsetRange:

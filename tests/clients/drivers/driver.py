@@ -22,6 +22,7 @@ Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 CODECS: tuple[Codec, ...] = ("none", "gzip", "snappy", "lz4", "zstd")
 Headers = tuple[tuple[str, bytes | None], ...]
 Start = int | Literal["earliest", "latest"]
+GroupProtocol = Literal["classic", "consumer"]
 
 
 class DriverError(Exception):
@@ -178,6 +179,12 @@ class Driver(Protocol):
         self, topic: str, *, partition: int, timestamp: int, count: int, timeout_ms: int
     ) -> FoundByTime:
         """Read from the first record with this timestamp or a later one."""
+
+    def read_in_group(
+        self, topic: str, *, group: str, count: int, timeout_ms: int, protocol: GroupProtocol = "classic"
+    ) -> list[tuple[int, int]]:
+        """Join a group, read from what it has committed until there are `count` records or the time is over,
+        commit, and leave; partition and offset of what was read."""
 
     def list_offsets(self, topic: str, *, partition: int) -> OffsetRange:
         """Where a partition begins and ends."""

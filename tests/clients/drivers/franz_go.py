@@ -9,4 +9,4 @@ from clients.foreign.programs import go_command
 
 def start(bootstrap: str) -> Driver:
     """The client in a process of its own, connected."""
-    return SubprocessDriver(go_command("franz_go"), bootstrap)
+    return SubprocessDriver(go_command("franz_go"), bootstrap, client="franz-go")

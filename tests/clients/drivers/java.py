@@ -9,4 +9,4 @@ from clients.foreign.programs import java_command
 
 def start(bootstrap: str) -> Driver:
     """The client in a process of its own, connected."""
-    return SubprocessDriver(java_command("Driver"), bootstrap)
+    return SubprocessDriver(java_command("Driver"), bootstrap, client="Java client")

@@ -15,6 +15,7 @@ from clients.drivers.driver import (
     Codec,
     DriverError,
     FoundByTime,
+    GroupProtocol,
     NewRecord,
     Node,
     OffsetRange,
@@ -25,6 +26,7 @@ from clients.drivers.driver import (
     Unsupported,
     kafka_error,
 )
+from clients.members.member import read_in_group
 from kafka.admin import ConfigResource, KafkaAdminClient
 from kafka.consumer import KafkaConsumer
 from kafka.errors import KafkaError, NoOffsetForPartitionError
@@ -174,6 +176,19 @@ class KafkaPythonDriver:
                 return FoundByTime(UNKNOWN, ())
             consumer.seek(place, found.offset)
             return FoundByTime(found.offset, tuple(_read(consumer, count=count, timeout_ms=timeout_ms)))
+
+    def read_in_group(
+        self, topic: str, *, group: str, count: int, timeout_ms: int, protocol: GroupProtocol = "classic"
+    ) -> list[tuple[int, int]]:
+        return read_in_group(
+            "kafka-python",
+            self._bootstrap,
+            topic,
+            group=group,
+            count=count,
+            timeout_ms=timeout_ms,
+            protocol=protocol,
+        )
 
     def list_offsets(self, topic: str, *, partition: int) -> OffsetRange:
         place = TopicPartition(topic, partition)

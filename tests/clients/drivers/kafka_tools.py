@@ -20,9 +20,9 @@ from clients.drivers.driver import (
     UNKNOWN,
     ClusterDescription,
     Codec,
-    Driver,
     DriverError,
     FoundByTime,
+    GroupProtocol,
     Headers,
     NewRecord,
     Node,
@@ -42,6 +42,7 @@ CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 GET_OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
 DELETE_RECORDS = "org.apache.kafka.tools.DeleteRecordsCommand"
 CLUSTER = "org.apache.kafka.tools.ClusterTool"
+GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 
 STOP_TIMEOUT_S = 20
 
@@ -52,7 +53,7 @@ RECORD_END = "\x1f<record>\x1f"
 NULL = "\x1f<null>\x1f"
 
 
-def start(bootstrap: str) -> Driver:
+def start(bootstrap: str) -> KafkaTools:
     """The tools in a process of their own."""
     return KafkaTools(java_command("ConsoleTools"), bootstrap)
 
@@ -169,6 +170,21 @@ class KafkaTools:
     def consume(
         self, topic: str, *, partition: int, offset: Start, count: int, timeout_ms: int
     ) -> list[ReadRecord]:
+        settings = {"auto.offset.reset": "none", "max.partition.fetch.bytes": str(SIZE_MAX)}
+        place = ("--topic", topic, "--partition", str(partition), "--offset", str(offset))
+        return self._read(place, settings, count=count, timeout_ms=timeout_ms)
+
+    def read_in_group(
+        self, topic: str, *, group: str, count: int, timeout_ms: int, protocol: GroupProtocol = "classic"
+    ) -> list[tuple[int, int]]:
+        settings = {"auto.offset.reset": "earliest", "group.protocol": protocol}
+        membership = ("--topic", topic, "--group", group)
+        found = self._read(membership, settings, count=count, timeout_ms=timeout_ms)
+        return [(record.partition, record.offset) for record in found]
+
+    def _read(
+        self, source: Sequence[str], settings: Mapping[str, str], *, count: int, timeout_ms: int
+    ) -> list[ReadRecord]:
         names = ("timestamp", "partition", "offset", "headers", "key")
         formats = {f"print.{name}": "true" for name in names} | {
             "key.separator": FIELD_END,
@@ -176,10 +192,9 @@ class KafkaTools:
             "headers.separator": HEADER_END,
             "null.literal": NULL,
         }
-        settings = {"auto.offset.reset": "none", "max.partition.fetch.bytes": str(SIZE_MAX)}
         ran = self._ask(
             CONSUMER,
-            *("--topic", topic, "--partition", str(partition), "--offset", str(offset)),
+            *source,
             *("--max-messages", str(count), "--timeout-ms", str(timeout_ms)),
             *_properties("--formatter-property", formats),
             *_properties("--command-property", settings),
@@ -229,6 +244,11 @@ class KafkaTools:
         partitions = self.describe_topic(topic).partitions if topic in self.list_topics() else 1
         if partitions > 1 or any(record.partition != 0 for record in records):
             raise Unsupported("kafka-console-producer has no way to name a partition")
+
+    def groups(self, *arguments: str) -> str:
+        """What kafka-consumer-groups prints, of errors too: some it reports as if all were well."""
+        ran = self._ask(GROUPS, *arguments)
+        return ran.printed.decode() + ran.complaints
 
     def _offset_at(self, topic: str, partition: int, time: str) -> int:
         printed = self._run(GET_OFFSETS, "--topic-partitions", f"{topic}:{partition}", "--time", time)

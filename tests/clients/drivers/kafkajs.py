@@ -9,4 +9,4 @@ from clients.foreign.programs import node_command
 
 def start(bootstrap: str) -> Driver:
     """The client in a process of its own, connected."""
-    return SubprocessDriver(node_command("kafkajs", node_version_min=(18,)), bootstrap)
+    return SubprocessDriver(node_command("kafkajs", node_version_min=(18,)), bootstrap, client="kafkajs")

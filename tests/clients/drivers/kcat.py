@@ -17,6 +17,7 @@ from clients.drivers.driver import (
     Codec,
     DriverError,
     FoundByTime,
+    GroupProtocol,
     Headers,
     NewRecord,
     Node,
@@ -147,6 +148,21 @@ class KcatDriver:
         offset = self.offset_for_time(topic, partition=partition, timestamp=timestamp)
         records = self._read(topic, partition, f"s@{timestamp}", count=count, timeout_ms=timeout_ms)
         return FoundByTime(offset, tuple(records))
+
+    def read_in_group(
+        self, topic: str, *, group: str, count: int, timeout_ms: int, protocol: GroupProtocol = "classic"
+    ) -> list[tuple[int, int]]:
+        if protocol == "consumer":
+            raise Unsupported("kcat's librdkafka does not know the new protocol of groups")
+        command = ["kcat", "-b", self._bootstrap, "-G", group, "-c", str(count), "-q", "-u", "-f", _FORMAT]
+        command += ["-X", "auto.offset.reset=earliest", topic]
+        try:
+            done = subprocess.run(command, capture_output=True, timeout=timeout_ms / 1000, check=False)
+        except subprocess.TimeoutExpired as late:
+            return [(record.partition, record.offset) for record in _records_in(late.stdout or b"")]
+        if done.returncode != 0:
+            raise _translated(done.stderr.decode())
+        return [(record.partition, record.offset) for record in _records_in(done.stdout)]
 
     def list_offsets(self, topic: str, *, partition: int) -> OffsetRange:
         return OffsetRange(

@@ -15,6 +15,7 @@ from clients.drivers.driver import (
     Codec,
     DriverError,
     FoundByTime,
+    GroupProtocol,
     NewRecord,
     Node,
     OffsetRange,
@@ -24,6 +25,7 @@ from clients.drivers.driver import (
     TopicDescription,
     kafka_error,
 )
+from clients.members.member import read_in_group
 from confluent_kafka import (
     Consumer,
     IsolationLevel,
@@ -69,6 +71,7 @@ class LibrdkafkaDriver:
     """confluent-kafka with a new producer or consumer for every question."""
 
     def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
         self._common: dict[str, str | int | float | bool] = {"bootstrap.servers": bootstrap, "log_level": 2}
         self._admin = AdminClient(self._common)
 
@@ -201,6 +204,19 @@ class LibrdkafkaDriver:
         begin: Start = "latest" if offset == UNKNOWN else offset
         records = self.consume(topic, partition=partition, offset=begin, count=count, timeout_ms=timeout_ms)
         return FoundByTime(offset, tuple(records))
+
+    def read_in_group(
+        self, topic: str, *, group: str, count: int, timeout_ms: int, protocol: GroupProtocol = "classic"
+    ) -> list[tuple[int, int]]:
+        return read_in_group(
+            "librdkafka",
+            self._bootstrap,
+            topic,
+            group=group,
+            count=count,
+            timeout_ms=timeout_ms,
+            protocol=protocol,
+        )
 
     def list_offsets(self, topic: str, *, partition: int) -> OffsetRange:
         place = TopicPartition(topic, partition)

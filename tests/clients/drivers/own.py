@@ -12,6 +12,7 @@ from clients.drivers.driver import (
     Codec,
     DriverError,
     FoundByTime,
+    GroupProtocol,
     NewRecord,
     Node,
     OffsetRange,
@@ -20,6 +21,7 @@ from clients.drivers.driver import (
     Start,
     TopicDescription,
 )
+from clients.members.member import read_in_group
 
 import moldau
 from moldau.client import EARLIEST, LATEST, ClientError, NewTopic, ResourceType, connect_sync
@@ -153,6 +155,19 @@ class OwnDriver:
         begin: Start = "latest" if offset < 0 else offset
         records = self.consume(topic, partition=partition, offset=begin, count=count, timeout_ms=timeout_ms)
         return FoundByTime(offset, tuple(records))
+
+    def read_in_group(
+        self, topic: str, *, group: str, count: int, timeout_ms: int, protocol: GroupProtocol = "classic"
+    ) -> list[tuple[int, int]]:
+        return read_in_group(
+            "moldau.client",
+            self._bootstrap,
+            topic,
+            group=group,
+            count=count,
+            timeout_ms=timeout_ms,
+            protocol=protocol,
+        )
 
     def list_offsets(self, topic: str, *, partition: int) -> OffsetRange:
         return OffsetRange(

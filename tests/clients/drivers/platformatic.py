@@ -9,4 +9,6 @@ from clients.foreign.programs import node_command
 
 def start(bootstrap: str) -> Driver:
     """The client in a process of its own, connected."""
-    return SubprocessDriver(node_command("platformatic", node_version_min=(20, 19, 4)), bootstrap)
+    return SubprocessDriver(
+        node_command("platformatic", node_version_min=(20, 19, 4)), bootstrap, client="@platformatic/kafka"
+    )

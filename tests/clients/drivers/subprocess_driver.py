@@ -24,6 +24,7 @@ from clients.drivers.driver import (
     Codec,
     DriverError,
     FoundByTime,
+    GroupProtocol,
     NewRecord,
     Node,
     OffsetRange,
@@ -33,6 +34,7 @@ from clients.drivers.driver import (
     TopicDescription,
     Unsupported,
 )
+from clients.members.member import read_in_group
 
 START_TIMEOUT_S = 60
 REPLY_TIMEOUT_S = 90
@@ -40,17 +42,19 @@ STOP_TIMEOUT_S = 20
 
 
 class SubprocessDriver:
-    """The client inside a child process; `version` is asked of the child unless given."""
+    """The client of this name inside a child process; `version` is asked of the child unless given."""
 
     def __init__(
         self,
         command: Sequence[str],
         bootstrap: str,
         *,
+        client: str,
         version: str = "",
         folder: Path | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
+        self._client, self._bootstrap = client, bootstrap
         self._command = [*command, bootstrap]
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the driver
         self._process = subprocess.Popen(
@@ -152,6 +156,19 @@ class SubprocessDriver:
             timeout_ms=timeout_ms,
         )
         return FoundByTime(int(found["offset"]), tuple(_decoded(each) for each in found["records"]))
+
+    def read_in_group(
+        self, topic: str, *, group: str, count: int, timeout_ms: int, protocol: GroupProtocol = "classic"
+    ) -> list[tuple[int, int]]:
+        return read_in_group(
+            self._client,
+            self._bootstrap,
+            topic,
+            group=group,
+            count=count,
+            timeout_ms=timeout_ms,
+            protocol=protocol,
+        )
 
     def list_offsets(self, topic: str, *, partition: int) -> OffsetRange:
         found = self._ask("list_offsets", topic=topic, partition=partition)

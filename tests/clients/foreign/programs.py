@@ -24,14 +24,14 @@ _SOURCES = Path(__file__).parent
 _JVM_FLAGS = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dfile.encoding=UTF-8")
 
 
-def node_command(name: str, *, node_version_min: tuple[int, ...]) -> list[str]:
-    """The command that runs `driver.mjs` of a folder, after installing what its lock file names."""
+def node_command(name: str, *, node_version_min: tuple[int, ...], program: str = "driver.mjs") -> list[str]:
+    """The command that runs a program of a folder, after installing what the folder's lock file names."""
     node = find_tool("node", version_min=node_version_min)
     npm = find_tool("npm")
-    program = _built(
+    built = _built(
         name, lambda folder: download([npm, "ci", "--no-audit", "--no-fund"], folder), made_with="npm"
     )
-    return [node, str(program / "driver.mjs")]
+    return [node, str(built / program)]
 
 
 def go_command(name: str) -> list[str]:
@@ -47,9 +47,18 @@ def go_command(name: str) -> list[str]:
 
 def java_command(main_class: str) -> list[str]:
     """The command that runs a class of the Java folder, with Kafka's jars on its class path."""
+    return _java_command("java", kafka_jars.kafka_jars, main_class)
+
+
+def streams_command(main_class: str) -> list[str]:
+    """The command that runs a class of the Streams folder, with the jars of Kafka Streams."""
+    return _java_command("streams", kafka_jars.streams_jars, main_class)
+
+
+def _java_command(name: str, find_jars: Callable[[], Path], main_class: str) -> list[str]:
     javac = find_tool("javac", version_min=JAVA_VERSION_MIN)
     try:
-        java, jars = kafka_jars.find_java(), f"{kafka_jars.kafka_jars()}/*"
+        java, jars = kafka_jars.find_java(), f"{find_jars()}/*"
     except kafka_jars.Unavailable as why:
         raise ToolchainMissing(str(why)) from why
 
@@ -57,7 +66,7 @@ def java_command(main_class: str) -> list[str]:
         sources = sorted(path.name for path in folder.glob("*.java"))
         _run([javac, "-proc:none", "-cp", jars, "-d", "classes", *sources], folder)
 
-    classes = _built("java", compile_sources, made_with=f"kafka {kafka_jars.KAFKA_VERSION}") / "classes"
+    classes = _built(name, compile_sources, made_with=f"kafka {kafka_jars.KAFKA_VERSION}") / "classes"
     return [java, *_JVM_FLAGS, "-cp", f"{classes}:{jars}", main_class]
 
 

@@ -17,6 +17,7 @@ from moldau.coordinator.shard import (
 from moldau.metadata.image import Delta, Image
 from moldau.model.draws import Draws
 from moldau.model.errors import ErrorCode, KafkaError
+from moldau.model.ids import ZERO_UUID, TopicName, Uuid
 from moldau.model.settings.resolve import Layer, Source, resolve
 from moldau.model.settings.setting import Scope
 from moldau.wire.message import Request, Response
@@ -52,8 +53,10 @@ class Asked(Ticket):
 
     __slots__ = ("answer",)
 
-    def __init__(self, version: int, client_id: str) -> None:
-        super().__init__(version=version, client_id=client_id, client_host="/127.0.0.1")
+    def __init__(self, version: int, client_id: str, connection: int = 0) -> None:
+        super().__init__(
+            version=version, client_id=client_id, client_host="/127.0.0.1", connection=connection
+        )
         self.answer: Response | KafkaError | None = None
 
     @property
@@ -108,10 +111,17 @@ class Live:
             assert ticket.is_parked, "nobody is answered twice"
             ticket.answer = reply
 
-    def ask(self, request: Request, *, version: int | None = None, client_id: str = "ada") -> Asked:
+    def ask(
+        self,
+        request: Request,
+        *,
+        version: int | None = None,
+        client_id: str = "ada",
+        connection: int = 0,
+    ) -> Asked:
         if version is None:
             version = type(request).declaration.versions.highest
-        asked = Asked(version, client_id)
+        asked = Asked(version, client_id, connection)
         try:
             decision = self.shard.decide(request, asked, self.circumstances())
         except KafkaError as error:
@@ -145,6 +155,11 @@ class Live:
         group = self.shard.state.groups[group_id]
         assert isinstance(group, ClassicGroup)
         return group
+
+    def id_of(self, topic: str) -> Uuid:
+        """The id that the node looks up for a topic that a request names."""
+        found = self.around.image.topics.get(TopicName(topic))
+        return ZERO_UUID if found is None else found.id
 
     @property
     def state(self) -> str:
@@ -270,6 +285,7 @@ class Live:
                 topics=[
                     OffsetCommitRequestTopic(
                         name=topic,
+                        topic_id=self.id_of(topic),
                         partitions=[
                             OffsetCommitRequestPartition(
                                 partition_index=partition,

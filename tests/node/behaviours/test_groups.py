@@ -47,6 +47,7 @@ from moldau.wire.messages.groups import (
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
+from moldau.wire.messages.topics import DeleteTopicsRequest
 
 NONE = ErrorCode.NONE
 MINUTE_MS = 60_000
@@ -458,6 +459,20 @@ def test_offsets_go_with_their_topic(broker: Broker) -> None:
     broker.crash()
     find_coordinator(broker)
     assert committed(broker) == {(TOPIC, 0): 1}
+
+
+@pytest.mark.behaviour(60)
+def test_a_topic_of_the_same_name_begins_without_offsets_even_after_a_crash(broker: Broker) -> None:
+    broker.create_topic("other")
+    commit(broker, {("other", 0): 2})
+    # The coordinator has no time to forget them.
+    wire = broker.connect()
+    wire.send(DeleteTopicsRequest(topic_names=["other"], timeout_ms=10_000), 5)
+    broker.run_until(lambda: broker.node.partitions.find("other", 0) is None)
+    broker.crash()
+    broker.create_topic("other")
+    find_coordinator(broker)
+    assert committed(broker) == {}
 
 
 @pytest.mark.behaviour(61)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from decimal import Decimal
 from pathlib import Path
 from typing import Final, NoReturn, TypeVar
 
@@ -79,12 +80,7 @@ def connection_options(
             )
             if property_names
             else None,
-            click.option(
-                *config_names,
-                "config_file",
-                type=click.Path(path_type=Path, exists=True, dir_okay=False),
-                help="A file of settings of the client.",
-            ),
+            file_option(*config_names, "config_file", help="A file of settings of the client."),
             click.option(
                 "--bootstrap-server",
                 "bootstrap",
@@ -105,15 +101,7 @@ def connection_options(
 
 def target_of(bootstrap: str, config_file: Path | None, properties: Iterable[str] = ()) -> Target:
     """The cluster that these flags name; settings that our client lacks are passed over with a note."""
-    given: dict[str, str] = {}
-    if config_file is not None:
-        from moldau.node.properties import MalformedProperties, parse_properties
-
-        try:
-            given |= parse_properties(config_file.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, MalformedProperties) as error:
-            raise Failure(f"{config_file} cannot be read: {error}") from error
-    given |= parse_pairs(tuple(properties))
+    given = read_properties(config_file) | parse_pairs(tuple(properties))
     settings = {}
     if given:
         from dataclasses import fields
@@ -129,6 +117,23 @@ def target_of(bootstrap: str, config_file: Path | None, properties: Iterable[str
     return Target(parse_bootstrap(bootstrap), settings=settings)
 
 
+def read_properties(path: Path | None) -> dict[str, str]:
+    """A file in Java's format; nothing if there is none."""
+    if path is None:
+        return {}
+    from moldau.node.properties import MalformedProperties, parse_properties
+
+    try:
+        return parse_properties(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, MalformedProperties) as error:
+        raise Failure(f"{path} cannot be read: {error}") from error
+
+
+def file_option(*names: str, help: str) -> Callable[[Decorated], Decorated]:  # noqa: A002
+    """A flag that names a file of settings."""
+    return click.option(*names, type=click.Path(path_type=Path, exists=True, dir_okay=False), help=help)
+
+
 def matching(pattern: str, names: Iterable[str]) -> list[str]:
     """The names that a regular expression, or one of several with commas between, matches as a whole."""
     words = [word.strip() for word in pattern.strip().strip("'\"").split(",")]
@@ -142,3 +147,13 @@ def matching(pattern: str, names: Iterable[str]) -> list[str]:
 def is_true(properties: dict[str, str], name: str) -> bool:
     """Whether a property of a reader or formatter is on."""
     return properties.get(name, "false").strip().lower() == "true"
+
+
+def java_double(value: float) -> str:
+    """A number as Java's Double.toString gives it: with an exponent below 10^-3 and from 10^7 on."""
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return repr(float(value))
+    sign, digits, _ = Decimal(repr(value)).normalize().as_tuple()
+    exponent = Decimal(repr(value)).adjusted()
+    rest = "".join(map(str, digits[1:])) or "0"
+    return f"{'-' if sign else ''}{digits[0]}.{rest}E{exponent}"

@@ -1,58 +1,168 @@
-"""`kafka-configs`: describe and alter settings of topics and brokers."""
+"""`kafka-configs`: describe and alter settings of topics and brokers, and quotas of clients."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
 from moldau.cli._connect import Target, run
 from moldau.cli._errors import Failure
-from moldau.cli._settings import DYNAMIC_BROKER, DYNAMIC_DEFAULT_BROKER, DYNAMIC_TOPIC, SOURCES
-from moldau.cli.kafka_tools._tool import KafkaTool, connection_options, target_of
+from moldau.cli._settings import (
+    DYNAMIC_BROKER,
+    DYNAMIC_CLIENT_METRICS,
+    DYNAMIC_DEFAULT_BROKER,
+    DYNAMIC_GROUP,
+    DYNAMIC_TOPIC,
+    SOURCES,
+)
+from moldau.cli.kafka_tools._tool import (
+    KafkaTool,
+    connection_options,
+    file_option,
+    java_double,
+    read_properties,
+    target_of,
+)
 
 if TYPE_CHECKING:
     from moldau.client import Client
-    from moldau.client.admin import ConfigEntry
+    from moldau.client.admin import ConfigEntry, QuotaEntity
 
+Decorated = TypeVar("Decorated", bound=Callable[..., object])
+
+# The name of what all users, clients, brokers or IPs share.
+DEFAULT: Final = ""
+
+_SCRAM: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+_CLIENT_QUOTAS: Final = (
+    *("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate"),
+)
+_IP_QUOTAS: Final = ("connection_creation_rate",)
+
+_FLAGS: Final = "moldau.entities"
 # What stands between commas, unless these stand between brackets.
 _ITEM: Final = re.compile(r"([^=,\s]+)\s*=\s*(\[[^\]]*\]|[^,]*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A kind of entity with settings: its number on the wire, and where those come from that are its own."""
+
+    number: int
+    source: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Quoted:
+    """A kind of entity with quotas: its name on the wire, how it is shown, and which quotas there are."""
+
+    wire_name: str
+    shown: str
+    quotas: tuple[str, ...]
+
+
+# In the order in which their flags count.
+_KINDS: Final[Mapping[str, Resource | Quoted]] = {
+    "topics": Resource(2, DYNAMIC_TOPIC),
+    "clients": Quoted("client-id", "client-id", _CLIENT_QUOTAS),
+    "users": Quoted("user", "user-principal", _CLIENT_QUOTAS),
+    "brokers": Resource(4, DYNAMIC_BROKER),
+    "broker-loggers": Resource(8, None),
+    "ips": Quoted("ip", "ip", _IP_QUOTAS),
+    "client-metrics": Resource(16, DYNAMIC_CLIENT_METRICS),
+    "groups": Resource(32, DYNAMIC_GROUP),
+}
+# Flags that stand for a kind and a name, or for the kind and what all of it share.
+_SHORT: Final = {
+    "--topic": "topics",
+    "--client": "clients",
+    "--user": "users",
+    "--broker": "brokers",
+    "--broker-logger": "broker-loggers",
+    "--ip": "ips",
+    "--client-metrics": "client-metrics",
+    "--group": "groups",
+}
+_SHORT_DEFAULTS: Final = {
+    "--client-defaults": "clients",
+    "--user-defaults": "users",
+    "--broker-defaults": "brokers",
+    "--ip-defaults": "ips",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """What settings belong to; without a name it is every one of its kind."""
+
+    kind: str
+    name: str | None
+
+    @property
+    def shown(self) -> str:
+        """The kind of one of them."""
+        return self.kind[:-1]
+
+
+def short_flags(command: Decorated) -> Decorated:
+    """The flags of the two tables, which the context remembers in their order."""
+    for flag, kind in reversed((_SHORT | _SHORT_DEFAULTS).items()):
+        is_default = flag in _SHORT_DEFAULTS
+
+        def keep(ctx: click.Context, parameter: click.Parameter, value: str | bool | None) -> None:
+            if value is not None and value is not False:
+                ctx.meta.setdefault(_FLAGS, {})[parameter.opts[0]] = DEFAULT if value is True else value
+
+        command = click.option(
+            flag,
+            metavar=None if is_default else "NAME",
+            is_flag=is_default,
+            expose_value=False,
+            callback=keep,
+            help=f"The same as --entity-type {kind} {'--entity-default' if is_default else '--entity-name'}.",
+        )(command)
+    return command
 
 
 @click.command("kafka-configs", cls=KafkaTool)
 @click.option("--describe", "is_describe", is_flag=True, help="Show settings.")
 @click.option("--alter", "is_alter", is_flag=True, help="Change settings.")
-@click.option("--entity-type", type=click.Choice(["topics", "brokers"]), help="Whose settings.")
-@click.option("--entity-name", metavar="NAME", help="The topic, or the id of the broker.")
-@click.option("--entity-default", is_flag=True, help="What all brokers share.")
-@click.option("--topic", metavar="NAME", help="The same as --entity-type topics --entity-name NAME.")
-@click.option("--broker", metavar="ID", help="The same as --entity-type brokers --entity-name ID.")
-@click.option("--broker-defaults", is_flag=True, help="The same as --entity-type brokers --entity-default.")
+@click.option(
+    "--entity-type", "kinds", type=click.Choice(list(_KINDS)), multiple=True, help="Whose settings."
+)
+@click.option("--entity-name", "names", metavar="NAME", multiple=True, help="The name, or the id.")
+@click.option("--entity-default", "names", flag_value=DEFAULT, multiple=True, help="What all of them share.")
+@short_flags
 @click.option("--all", "is_all", is_flag=True, help="Show those that have their defaults too.")
 @click.option("--add-config", metavar="K1=V1,K2=[V1,V2]", help="Settings to change.")
+@file_option("--add-config-file", help="A file of settings to change.")
 @click.option(
-    "--add-config-file",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="A file of settings to change.",
+    "--delete-config",
+    "deletions",
+    metavar="K1,K2",
+    multiple=True,
+    help="Settings whose defaults count again.",
 )
-@click.option("--delete-config", metavar="K1,K2", help="Settings whose defaults are to count again.")
+@click.option("--bootstrap-controller", metavar="HOST:PORT", help="Not served: brokers are asked.")
 @connection_options("--command-config")
+@click.pass_context
 def command(
+    ctx: click.Context,
     is_describe: bool,
     is_alter: bool,
-    entity_type: str | None,
-    entity_name: str | None,
-    entity_default: bool,
-    topic: str | None,
-    broker: str | None,
-    broker_defaults: bool,
+    kinds: tuple[str, ...],
+    names: tuple[str, ...],
     is_all: bool,
     add_config: str | None,
     add_config_file: Path | None,
-    delete_config: str | None,
+    deletions: tuple[str, ...],
+    bootstrap_controller: str | None,
     bootstrap: str,
     config_file: Path | None,
 ) -> None:
@@ -62,42 +172,64 @@ def command(
     Examples:
       moldau kafka-configs --bootstrap-server localhost:9092 --describe --topic orders
       moldau kafka-configs --alter --topic orders --add-config retention.ms=1000
+      moldau kafka-configs --alter --client shop --add-config producer_byte_rate=1048576
     """
     if is_describe == is_alter:
         raise click.UsageError("Command must include exactly one action: --describe, --alter")
-    if topic is not None:
-        entity_type, entity_name = "topics", topic
-    elif broker is not None:
-        entity_type, entity_name = "brokers", broker
-    elif broker_defaults:
-        entity_type, entity_default = "brokers", True
-    if entity_type is None:
-        raise click.UsageError(
-            "At least one of --entity-type, --topic, --broker, --broker-defaults is needed."
-        )
+    if bootstrap_controller is not None:
+        raise click.UsageError("Controllers are not asked directly: name a broker with --bootstrap-server.")
+    entities = entities_of(kinds, names, ctx.meta.get(_FLAGS, {}))
     target = target_of(bootstrap, config_file)
-    name = "" if entity_default else entity_name
+    is_quoted = isinstance(_KINDS[entities[0].kind], Quoted)
     if is_describe:
-        describe(target, entity_type, name, is_all=is_all)
+        if add_config or deletions:
+            raise click.UsageError('Option "[describe]" can\'t be used with option "[add-config]"')
+        if is_quoted:
+            describe_quotas(target, entities)
+        else:
+            describe(target, entities[0], is_all=is_all)
         return
-    if name is None:
-        raise click.UsageError("--entity-name or --entity-default must be specified with --alter")
-    changes: dict[str, str | None] = dict.fromkeys(split_names(delete_config))
-    if add_config_file is not None:
-        from moldau.node.properties import parse_properties
-
-        changes |= parse_properties(add_config_file.read_text(encoding="utf-8"))
-    changes |= parse_changes(add_config)
-    if not changes:
+    if any(entity.name is None for entity in entities):
+        raise click.UsageError("An entity name must be specified with --alter of every entity type")
+    deleted = [name for text in deletions for name in split_names(text)]
+    added = read_properties(add_config_file) | parse_changes(add_config)
+    if not added and not deleted:
         raise click.UsageError(
-            "--add-config, --add-config-file or --delete-config must be specified with --alter"
+            "At least one of --add-config, --add-config-file, or --delete-config must be specified"
+            " with --alter"
         )
-    alter(target, entity_type, name, changes)
+    if is_quoted:
+        alter_quotas(target, entities, added, deleted)
+    else:
+        alter(target, entities[0], added, deleted)
+    if entities[0].name:
+        click.echo(f"Completed updating config for {entities[0].shown} {entities[0].name}.")
+    else:
+        click.echo(f"Completed updating default config for {entities[0].kind} in the cluster.")
 
 
-def split_names(text: str | None) -> list[str]:
+def entities_of(kinds: Sequence[str], names: Sequence[str], flags: Mapping[str, str]) -> list[Entity]:
+    """What the flags name: one entity, or a user and a client together."""
+    given = [flag for flag in (*_SHORT, *_SHORT_DEFAULTS) if flag in flags]
+    all_kinds = [*kinds, *((_SHORT | _SHORT_DEFAULTS)[flag] for flag in given)]
+    all_names = [*names, *(flags[flag] for flag in given)]
+    if not all_kinds:
+        raise click.UsageError("At least one entity type must be specified")
+    if len(set(all_kinds)) < len(all_kinds):
+        raise click.UsageError("Duplicate entity type(s) specified")
+    if len(all_names) > len(all_kinds):
+        raise click.UsageError("More entity names specified than entity types")
+    if len(all_kinds) > 1 and sorted(all_kinds) != ["clients", "users"]:
+        raise click.UsageError("Only users and clients can be specified together")
+    return [Entity(kind, name) for kind, name in zip_longest(all_kinds, all_names)]
+
+
+# ---------------------------------------------------------------- changes
+
+
+def split_names(text: str) -> list[str]:
     """`K1,K2` as names."""
-    return [] if text is None else [name.strip() for name in text.split(",") if name.strip()]
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def parse_changes(text: str | None) -> dict[str, str]:
@@ -118,55 +250,62 @@ def parse_changes(text: str | None) -> dict[str, str]:
     return changes
 
 
-def alter(target: Target, entity_type: str, name: str, changes: dict[str, str | None]) -> None:
-    """`--alter`."""
+# ---------------------------------------------------------------- settings
+
+
+def alter(target: Target, entity: Entity, added: Mapping[str, str], deleted: Sequence[str]) -> None:
+    """`--alter` of settings."""
 
     async def change(client: Client) -> None:
         from moldau.client import ResourceType
 
-        kind = ResourceType.TOPIC if entity_type == "topics" else ResourceType.BROKER
-        await client.admin.alter_configs(kind, name, changes)
+        kind = ResourceType(resource_of(entity).number)
+        await client.admin.alter_configs(kind, entity.name or DEFAULT, {**dict.fromkeys(deleted), **added})
 
     run(target, change)
-    if name:
-        click.echo(f"Completed updating config for {entity_type[:-1]} {name}.")
-    else:
-        click.echo("Completed updating default config for brokers in the cluster.")
 
 
-# ---------------------------------------------------------------- describing
+def resource_of(entity: Entity) -> Resource:
+    """The kind of an entity with settings."""
+    resource = _KINDS[entity.kind]
+    assert isinstance(resource, Resource)
+    return resource
 
 
-def describe(target: Target, entity_type: str, name: str | None, *, is_all: bool) -> None:
-    """`--describe`, of one topic or broker or of all."""
+def describe(target: Target, entity: Entity, *, is_all: bool) -> None:
+    """`--describe` of the settings of one entity, or of all of its kind."""
 
     async def look(client: Client) -> None:
         from moldau.client import ResourceType
 
-        if entity_type == "topics":
-            known = await client.admin.list_topics()
-            for topic in known if name is None else [name]:
-                if topic not in known:
-                    click.echo(f"The topic '{topic}' doesn't exist and doesn't have dynamic config.")
-                    continue
-                entries = await client.admin.describe_configs(ResourceType.TOPIC, topic, with_synonyms=True)
-                click.echo(f"{'All' if is_all else 'Dynamic'} configs for topic {topic} are:")
-                show(entries.values(), None if is_all else DYNAMIC_TOPIC)
-            return
-        brokers = [str(broker.node_id) for broker in (await client.admin.describe_cluster()).brokers]
-        for broker in [*brokers, ""] if name is None else [name]:
-            if broker and broker not in brokers:
-                click.echo(f"The broker '{broker}' doesn't exist and doesn't have dynamic config.")
+        known = await known_names(client, entity.kind)
+        every = known or []
+        if entity.name is None and known is None:
+            raise Failure(f"Say which of the {entity.kind} with --entity-name.")
+        for name in [entity.name] if entity.name is not None else every:
+            if known is not None and name not in known:
+                click.echo(f"The {entity.shown} '{name}' doesn't exist and doesn't have dynamic config.")
                 continue
-            entries = await client.admin.describe_configs(ResourceType.BROKER, broker, with_synonyms=True)
-            if broker:
-                click.echo(f"{'All' if is_all else 'Dynamic'} configs for broker {broker} are:")
-                show(entries.values(), None if is_all else DYNAMIC_BROKER)
+            kind = ResourceType(resource_of(entity).number)
+            entries = await client.admin.describe_configs(kind, name, with_synonyms=True)
+            if name == DEFAULT:
+                click.echo(f"Default configs for {entity.kind} in the cluster are:")
             else:
-                click.echo("Default configs for brokers in the cluster are:")
-                show(entries.values(), DYNAMIC_DEFAULT_BROKER)
+                click.echo(f"{'All' if is_all else 'Dynamic'} configs for {entity.shown} {name} are:")
+            own = DYNAMIC_DEFAULT_BROKER if name == DEFAULT else resource_of(entity).source
+            show(entries.values(), None if is_all and name != DEFAULT else own)
 
     run(target, look)
+
+
+async def known_names(client: Client, kind: str) -> list[str] | None:
+    """All of a kind that there are; None where the cluster is not asked."""
+    if kind == "topics":
+        return list(await client.admin.list_topics())
+    if kind in ("brokers", "broker-loggers"):
+        brokers = (await client.admin.describe_cluster()).brokers
+        return [*(str(broker.node_id) for broker in brokers), DEFAULT]
+    return None
 
 
 def show(entries: Iterable[ConfigEntry], source: int | None) -> None:
@@ -184,3 +323,69 @@ def show(entries: Iterable[ConfigEntry], source: int | None) -> None:
 def shown(value: str | None) -> str:
     """A value as Java prints it."""
     return "null" if value is None else value
+
+
+# ---------------------------------------------------------------- quotas
+
+
+def alter_quotas(
+    target: Target, entities: Sequence[Entity], added: Mapping[str, str], deleted: Sequence[str]
+) -> None:
+    """`--alter` of quotas."""
+    kind = quoted(entities[0])
+    if any(name in _SCRAM for name in (*added, *deleted)):
+        raise Failure("SCRAM credentials are not served yet.")
+    unknown = [name for name in (*added, *deleted) if name not in kind.quotas]
+    if unknown:
+        raise Failure(f"Only quotas can be set for {entities[0].kind}, not {', '.join(unknown)}.")
+    changes: dict[str, float | None] = dict.fromkeys(deleted)
+    for name, text in added.items():
+        try:
+            changes[name] = float(text)
+        except ValueError:
+            raise Failure(f"Cannot parse quota configuration value for {name}: {text}") from None
+
+    async def change(client: Client) -> None:
+        wanted = tuple((quoted(entity).wire_name, entity.name or None) for entity in entities)
+        await client.admin.alter_quotas(wanted, changes)
+
+    run(target, change)
+
+
+def describe_quotas(target: Target, entities: Sequence[Entity]) -> None:
+    """`--describe` of quotas."""
+
+    async def look(client: Client) -> dict[QuotaEntity, dict[str, float]]:
+        return matching_quotas(await client.admin.describe_quotas(), entities)
+
+    for whose, quotas in run(target, look).items():
+        parts = dict(whose)
+        names = ", ".join(
+            f"the default {kind.shown}"
+            if parts[kind.wire_name] is None
+            else f"{kind.shown} '{parts[kind.wire_name]}'"
+            for kind in (_KINDS["users"], _KINDS["clients"], _KINDS["ips"])
+            if isinstance(kind, Quoted) and kind.wire_name in parts
+        )
+        values = ", ".join(f"{name}={java_double(value)}" for name, value in quotas.items())
+        click.echo(f"Quota configs for {names} are {values}")
+
+
+def matching_quotas(
+    known: Mapping[QuotaEntity, dict[str, float]], entities: Sequence[Entity]
+) -> dict[QuotaEntity, dict[str, float]]:
+    """Those of exactly these kinds of entities, and of these names where they have some."""
+    wanted = {quoted(entity).wire_name: entity.name for entity in entities}
+    return {
+        whose: quotas
+        for whose, quotas in known.items()
+        if dict(whose).keys() == wanted.keys()
+        and all(wanted[kind] is None or (name or DEFAULT) == wanted[kind] for kind, name in whose)
+    }
+
+
+def quoted(entity: Entity) -> Quoted:
+    """The kind of an entity with quotas."""
+    kind = _KINDS[entity.kind]
+    assert isinstance(kind, Quoted)
+    return kind

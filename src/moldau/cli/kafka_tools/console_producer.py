@@ -15,15 +15,25 @@ from moldau.cli._errors import Failure
 from moldau.cli._records import BadRecord, NewRecord
 from moldau.cli._stdin import line_batches
 from moldau.cli._writing import write
-from moldau.cli.kafka_tools._tool import KafkaTool, connection_options, is_true, target_of
+from moldau.cli.kafka_tools._tool import (
+    KafkaTool,
+    connection_options,
+    file_option,
+    is_true,
+    read_properties,
+    target_of,
+)
 
 if TYPE_CHECKING:
     from moldau.client import Client
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+LINE_READER: Final = "org.apache.kafka.tools.LineMessageReader"
 # Flags of the producer -> the settings that they stand for.
 _FLAGS: Final = {
+    "max_partition_memory_bytes": "batch.size",
     "batch_size": "batch.size",
+    "metadata_expiry_ms": "metadata.max.age.ms",
     "timeout": "linger.ms",
     "request_required_acks": "acks",
     "request_timeout_ms": "request.timeout.ms",
@@ -52,6 +62,10 @@ _FLAGS: Final = {
 @click.option("--retry-backoff-ms", type=int, help="retry.backoff.ms")
 @click.option("--max-block-ms", type=int, help="max.block.ms")
 @click.option("--max-memory-bytes", type=int, help="buffer.memory")
+@click.option("--max-partition-memory-bytes", type=int, help="batch.size, by its old name")
+@click.option("--metadata-expiry-ms", type=int, help="metadata.max.age.ms")
+@click.option("--socket-buffer-size", type=int, help="Taken without effect.")
+@click.option("--line-reader", metavar="CLASS", default=LINE_READER, show_default=True, help="No other.")
 @click.option(
     "--reader-property",
     "--property",
@@ -61,6 +75,7 @@ _FLAGS: Final = {
     help="parse.key, key.separator, parse.headers, headers.delimiter, headers.separator,"
     " headers.key.separator, null.marker, ignore.error.",
 )
+@file_option("--reader-config", help="A file of the same.")
 @connection_options(
     "--command-config", "--producer.config", property_names=("--command-property", "--producer-property")
 )
@@ -78,6 +93,11 @@ def command(
     retry_backoff_ms: int | None,
     max_block_ms: int | None,
     max_memory_bytes: int | None,
+    max_partition_memory_bytes: int | None,
+    metadata_expiry_ms: int | None,
+    socket_buffer_size: int | None,
+    line_reader: str,
+    reader_config: Path | None,
     reader_properties: tuple[str, ...],
     bootstrap: str,
     config_file: Path | None,
@@ -90,7 +110,9 @@ def command(
       moldau kafka-console-producer --bootstrap-server localhost:9092 --topic orders
       moldau kafka-console-producer --topic orders --property parse.key=true --property key.separator=:
     """
-    reader = LineReader.of(parse_pairs(reader_properties))
+    if line_reader != LINE_READER:
+        raise Failure(f"There is no reader {line_reader}; there is {LINE_READER}.")
+    reader = LineReader.of(read_properties(reader_config) | parse_pairs(reader_properties))
     target = target_of(bootstrap, config_file, properties)
     settings = {name: str(ctx.params[flag]) for flag, name in _FLAGS.items() if ctx.params[flag] is not None}
     if compression_codec is not None:

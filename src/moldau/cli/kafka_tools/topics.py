@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from moldau.cli._connect import Ask, Target, asking, parse_pairs, run
 from moldau.cli._errors import Failure
+from moldau.cli._output import note
 from moldau.cli.kafka_tools._tool import ExecutingTool, connection_options, matching, target_of
 from moldau.cli.topic import changed_settings, create_one, every_topic, parse_replicas
 
@@ -19,6 +21,29 @@ if TYPE_CHECKING:
         DescribeTopicPartitionsResponseTopic,
     )
 
+# Flags -> the actions that they go with.
+_ACTIONS_OF: Final = {
+    "configs": ("create",),
+    "partitions": ("create", "alter"),
+    "replication_factor": ("create",),
+    "replica_assignment": ("create", "alter"),
+    "if_exists": ("alter", "delete", "describe"),
+    "if_not_exists": ("create",),
+    "exclude_internal": ("list", "describe"),
+    "under_replicated_partitions": ("describe",),
+    "unavailable_partitions": ("describe",),
+    "under_min_isr_partitions": ("describe",),
+    "at_min_isr_partitions": ("describe",),
+    "topics_with_overrides": ("describe",),
+}
+_FILTERS: Final = (
+    "under_replicated_partitions",
+    "unavailable_partitions",
+    "under_min_isr_partitions",
+    "at_min_isr_partitions",
+)
+_PARTITIONS_PER_RESPONSE: Final = 2000
+
 
 @click.command("kafka-topics", cls=ExecutingTool)
 @click.option("--list", "actions", flag_value="list", multiple=True, help="List the topics.")
@@ -27,6 +52,7 @@ if TYPE_CHECKING:
 @click.option("--alter", "actions", flag_value="alter", multiple=True, help="Add partitions.")
 @click.option("--delete", "actions", flag_value="delete", multiple=True, help="Delete topics.")
 @click.option("--topic", metavar="NAME", help="The topic; a regular expression unless creating.")
+@click.option("--topic-id", metavar="ID", help="Instead, to describe one.")
 @click.option("--partitions", type=click.IntRange(min=1), help="How many partitions.")
 @click.option("--replication-factor", type=click.IntRange(min=1), help="How many replicas of each.")
 @click.option("--replica-assignment", metavar="1:2,2:3", help="Brokers of each partition.")
@@ -39,10 +65,22 @@ if TYPE_CHECKING:
 @click.option("--under-min-isr-partitions", is_flag=True, help="Only those below min.insync.replicas.")
 @click.option("--at-min-isr-partitions", is_flag=True, help="Only those at min.insync.replicas.")
 @click.option("--topics-with-overrides", is_flag=True, help="Only topics with settings of their own.")
+@click.option(
+    "--partition-size-limit-per-response",
+    "partitions_per_response",
+    type=int,
+    default=_PARTITIONS_PER_RESPONSE,
+    show_default=True,
+    help="How many partitions to ask for at a time.",
+)
+@click.option("--delete-config", metavar="NAME", help="Taken without effect, as in Kafka since 4.0.")
 @connection_options("--command-config")
+@click.pass_context
 def command(
+    ctx: click.Context,
     actions: tuple[str, ...],
     topic: str | None,
+    topic_id: str | None,
     partitions: int | None,
     replication_factor: int | None,
     replica_assignment: str | None,
@@ -55,6 +93,8 @@ def command(
     under_min_isr_partitions: bool,
     at_min_isr_partitions: bool,
     topics_with_overrides: bool,
+    partitions_per_response: int,
+    delete_config: str | None,
     bootstrap: str,
     config_file: Path | None,
 ) -> None:
@@ -69,9 +109,12 @@ def command(
         raise click.UsageError(
             "Command must include exactly one action: --list, --describe, --create, --alter or --delete"
         )
+    from moldau.model.ids import uuid_to_text
+
     action = actions[0]
-    if topic is None and action in ("create", "alter", "delete"):
-        raise click.UsageError('Missing required argument "[topic]"')
+    if delete_config is not None:
+        note("delete-config option is no longer supported and deprecated since version 4.0.")
+    check_flags(action, ctx.params)
     target = target_of(bootstrap, config_file)
     placed = [] if replica_assignment is None else parse_replicas(replica_assignment)
     if action == "create":
@@ -79,14 +122,19 @@ def command(
         create(target, topic, partitions, replication_factor, placed, configs, if_not_exists)
         return
     with asking(target) as ask:
-        known = [
-            each.name
+        known = {
+            each.name: uuid_to_text(each.topic_id)
             for each in every_topic(ask)
             if each.name is not None and not (exclude_internal and each.is_internal)
-        ]
-        chosen = known if topic is None else matching(topic, known)
-        if topic is not None and not chosen and not if_exists and action != "list":
-            raise Failure(f"Topic '{topic}' does not exist as expected")
+        }
+        is_by_id = topic_id is not None and action == "describe"
+        if is_by_id:
+            chosen = [name for name, text in known.items() if text == topic_id]
+        else:
+            chosen = list(known) if topic is None else matching(topic, known)
+        if not chosen and not if_exists and action != "list" and (is_by_id or topic is not None):
+            what = f"TopicId '{topic_id}'" if is_by_id else f"Topic '{topic}'"
+            raise Failure(f"{what} does not exist as expected")
         if action == "list":
             click.echo("".join(f"{name}\n" for name in chosen), nl=False)
         elif action == "describe":
@@ -96,13 +144,38 @@ def command(
                 under_min_isr=under_min_isr_partitions,
                 at_min_isr=at_min_isr_partitions,
             )
-            describe(ask, chosen, filters, only_overrides=topics_with_overrides)
+            described = described_topics(ask, chosen, partitions_per_response, is_by_id=is_by_id)
+            describe(ask, described, filters, only_overrides=topics_with_overrides)
     if action == "alter":
-        if partitions is None:
-            raise click.UsageError('Missing required argument "[partitions]"')
+        assert partitions is not None
         alter(target, chosen, partitions, placed)
     elif action == "delete":
         delete(target, chosen)
+
+
+def check_flags(action: str, given: Mapping[str, object]) -> None:
+    """End the command unless the flags go together."""
+    for name, actions in _ACTIONS_OF.items():
+        if given[name] and action not in actions:
+            raise click.UsageError(f'Option "{flag(name)}" can\'t be used with option "{flag(action)}"')
+    if action not in ("list", "describe") and given["topic"] is None:
+        raise click.UsageError('Missing required argument "[topic]"')
+    if action == "describe" and given["if_exists"] and given["topic"] is None and given["topic_id"] is None:
+        raise click.UsageError("--topic or --topic-id is required to describe a topic")
+    if action == "alter" and given["partitions"] is None:
+        raise click.UsageError('Missing required argument "[partitions]"')
+    together = [name for name in ("partitions", "replication_factor") if given[name] is not None]
+    if action == "create" and given["replica_assignment"] is not None and together:
+        raise click.UsageError(f'Option "[replica-assignment]" can\'t be used with "{flag(together[0])}"')
+    if len([name for name in _FILTERS if given[name]]) > 1 or (
+        given["topics_with_overrides"] and any(given[name] for name in _FILTERS)
+    ):
+        raise click.UsageError("Only one of the reports can be had at a time")
+
+
+def flag(name: str) -> str:
+    """A flag as Kafka names it in its complaints."""
+    return f"[{'config' if name == 'configs' else name.replace('_', '-')}]"
 
 
 def create(
@@ -178,11 +251,13 @@ class Filters:
         )
 
 
-def describe(ask: Ask, topics: list[str], filters: Filters, *, only_overrides: bool) -> None:
+def describe(
+    ask: Ask, topics: list[DescribeTopicPartitionsResponseTopic], filters: Filters, *, only_overrides: bool
+) -> None:
     """`--describe`."""
     from moldau.model.ids import uuid_to_text
 
-    for topic in described(ask, topics):
+    for topic in topics:
         assert topic.name is not None
         settings = changed_settings(ask, topic.name)
         if only_overrides and not settings:
@@ -215,7 +290,9 @@ def partition_line(topic: str, row: DescribeTopicPartitionsResponsePartition) ->
     )
 
 
-def described(ask: Ask, topics: list[str]) -> list[DescribeTopicPartitionsResponseTopic]:
+def described_topics(
+    ask: Ask, topics: list[str], partitions_per_response: int, *, is_by_id: bool
+) -> list[DescribeTopicPartitionsResponseTopic]:
     """Topics with all that brokers know of their partitions, a page at a time."""
     from moldau.wire.messages.metadata import (
         Cursor,
@@ -228,9 +305,10 @@ def described(ask: Ask, topics: list[str]) -> list[DescribeTopicPartitionsRespon
     cursor: Cursor | None = None
     while topics:
         wanted = [TopicRequest(name=name) for name in topics if cursor is None or name >= cursor.topic_name]
-        reply = ask(
-            DescribeTopicPartitionsRequest(topics=wanted, cursor=cursor), DescribeTopicPartitionsResponse
+        request = DescribeTopicPartitionsRequest(
+            topics=wanted, cursor=cursor, response_partition_limit=partitions_per_response
         )
+        reply = ask(request, DescribeTopicPartitionsResponse)
         for topic in reply.topics:
             assert topic.name is not None
             if topic.name in found:
@@ -240,4 +318,8 @@ def described(ask: Ask, topics: list[str]) -> list[DescribeTopicPartitionsRespon
         cursor = reply.next_cursor
         if cursor is None:
             break
+    for topic in found.values() if is_by_id else ():
+        for row in topic.partitions:
+            # Kafka asks by id for the metadata, which does not say these.
+            row.eligible_leader_replicas = row.last_known_elr = None
     return [found[name] for name in sorted(found)]

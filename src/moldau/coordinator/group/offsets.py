@@ -19,10 +19,10 @@ from moldau.coordinator.shard import (
     Ticket,
 )
 from moldau.coordinator.timers import Timer
-from moldau.metadata.image import Delta
+from moldau.metadata.image import Delta, Image
 from moldau.model.decision import Decision
 from moldau.model.errors import ErrorCode, KafkaError
-from moldau.model.ids import ZERO_UUID, ProducerId, Uuid
+from moldau.model.ids import ZERO_UUID, ProducerId, TopicName, Uuid
 from moldau.model.settings.table import (
     MINUTE_MS,
     OFFSET_METADATA_MAX_BYTES,
@@ -165,33 +165,41 @@ class Offsets:
         self, request: OffsetFetchRequest, ticket: Ticket, circumstances: Circumstances
     ) -> ShardDecision[Response | None]:
         """The offsets of groups of this shard, in the form of version 8 and later."""
-        return Decision(
-            OffsetFetchResponse(
-                groups=[self._fetch_group(each, request.require_stable) for each in request.groups]
-            )
-        )
+        image, require_stable = circumstances.image, request.require_stable
+        groups = [self._fetch_group(each, image, require_stable) for each in request.groups]
+        return Decision(OffsetFetchResponse(groups=groups))
 
-    def _fetch_group(self, wanted: OffsetFetchRequestGroup, require_stable: bool) -> OffsetFetchResponseGroup:
+    def _fetch_group(
+        self, wanted: OffsetFetchRequestGroup, image: Image, require_stable: bool
+    ) -> OffsetFetchResponseGroup:
         group = self._state.groups.get(wanted.group_id)
         if group is not None:
             try:
                 group.check_fetch(member_id=wanted.member_id, member_epoch=wanted.member_epoch)
             except KafkaError as error:
                 return OffsetFetchResponseGroup(group_id=wanted.group_id, topics=[], error_code=error.code)
-        topics = wanted.topics
-        if topics is None:
-            topics = [
-                OffsetFetchRequestTopics(name=name, partition_indexes=sorted(partitions))
-                for name, partitions in self._state.offsets.of_group(wanted.group_id).items()
-            ]
+        topics = self._all_topics(wanted.group_id, image) if wanted.topics is None else wanted.topics
         return OffsetFetchResponseGroup(
             group_id=wanted.group_id,
-            topics=[self._fetch_topic(wanted.group_id, topic, require_stable) for topic in topics],
+            topics=[self._fetch_topic(wanted.group_id, topic, image, require_stable) for topic in topics],
         )
 
+    def _all_topics(self, group_id: str, image: Image) -> list[OffsetFetchRequestTopics]:
+        topics = []
+        for name, partitions in self._state.offsets.of_group(group_id).items():
+            topic_id = _id_now(name, image)
+            indexes = [at for at, value in partitions.items() if not _is_of_another(value.topic_id, topic_id)]
+            if indexes:
+                topics.append(OffsetFetchRequestTopics(name=name, partition_indexes=sorted(indexes)))
+        return topics
+
     def _fetch_topic(
-        self, group_id: str, topic: OffsetFetchRequestTopics, require_stable: bool
+        self, group_id: str, topic: OffsetFetchRequestTopics, image: Image, require_stable: bool
     ) -> OffsetFetchResponseTopics:
+        topic_id = topic.topic_id
+        if topic_id == ZERO_UUID:
+            # Who asks by name means the topic that has it now, which may not be the one that was read.
+            topic_id = _id_now(topic.name, image)
         offsets = self._state.offsets
         found = offsets.of_group(group_id).get(topic.name, {})
         partitions = []
@@ -199,7 +207,7 @@ class Offsets:
             value = found.get(index)
             if require_stable and offsets.is_pending(group_id, topic.name, index):
                 partitions.append(_no_offset(index, ErrorCode.UNSTABLE_OFFSET_COMMIT))
-            elif value is None or _is_of_another(value.topic_id, topic.topic_id):
+            elif value is None or _is_of_another(value.topic_id, topic_id):
                 partitions.append(_no_offset(index, ErrorCode.NONE))
             else:
                 partitions.append(
@@ -355,6 +363,11 @@ def _is_old(group: Group, value: OffsetCommitValue, wall_ms: int, retention_ms: 
     if value.expire_timestamp != NO_TIMESTAMP:
         return wall_ms >= value.expire_timestamp
     return wall_ms - begins_ms >= retention_ms
+
+
+def _id_now(topic: str, image: Image) -> Uuid:
+    known = image.topics.get(TopicName(topic))
+    return ZERO_UUID if known is None else known.id
 
 
 def _is_of_another(topic_id: Uuid, wanted: Uuid) -> bool:

@@ -6,7 +6,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from moldau.coordinator.group.catalogue import Catalogue
+from moldau.coordinator.group.classic.guests import Guests
 from moldau.coordinator.group.classic.protocol import ClassicProtocol
+from moldau.coordinator.group.consumer.guests import ConsumerGuests
+from moldau.coordinator.group.consumer.protocol import ConsumerProtocol
+from moldau.coordinator.group.group import GroupKind
+from moldau.coordinator.group.migration import Migration
 from moldau.coordinator.group.offsets import Offsets
 from moldau.coordinator.group.part import Alarm, Applier, Decider, Part
 from moldau.coordinator.group.records import version_of
@@ -36,7 +41,12 @@ class GroupShard:
     def __init__(self) -> None:
         self.state = GroupState()
         self._offsets = Offsets(self.state)
-        self._parts: Sequence[Part] = (self._offsets, ClassicProtocol(self.state), Catalogue(self.state))
+        guests: dict[GroupKind, Guests] = {}
+        classic = ClassicProtocol(self.state, guests)
+        migration = Migration(classic)
+        self.consumer = ConsumerProtocol(self.state, migration)
+        guests[GroupKind.CONSUMER] = ConsumerGuests(self.consumer, classic, migration)
+        self._parts: Sequence[Part] = (self._offsets, classic, self.consumer, Catalogue(self.state))
         self._deciders: dict[type[Request], Decider] = {}
         self._appliers: dict[type[CoordinatorKey], Applier] = {}
         self._alarms: dict[type[object], Alarm] = {}

@@ -64,24 +64,7 @@ BROKER: Final[tuple[Setting[Value], ...]] = (
     broker("fetch.purgatory.purge.interval.requests", INT32, 1000),
     broker("follower.fetch.last.tiered.offset.enable", BOOLEAN, False, update=_CLUSTER_WIDE),
     broker("follower.replication.throttled.rate", INT64, INT64_MAX, at_least(0), update=_CLUSTER_WIDE),
-    broker("group.consumer.assignment.interval.ms", INT32, 1000, at_least(0), update=_CLUSTER_WIDE),
-    broker("group.consumer.assignors", LIST, ("uniform", "range"), items(may_be_empty=False)),
-    broker("group.consumer.heartbeat.interval.ms", INT32, 5000, at_least(1)),
-    broker("group.consumer.max.assignment.interval.ms", INT32, 15000, at_least(0)),
-    broker("group.consumer.max.heartbeat.interval.ms", INT32, 15000, at_least(1)),
-    broker("group.consumer.max.session.timeout.ms", INT32, 60000, at_least(1)),
-    broker("group.consumer.max.size", INT32, INT32_MAX, at_least(1)),
-    broker(
-        "group.consumer.migration.policy",
-        STRING,
-        "bidirectional",
-        one_of("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL", ignores_case=True),
-    ),
-    broker("group.consumer.min.assignment.interval.ms", INT32, 0, at_least(0)),
-    broker("group.consumer.min.heartbeat.interval.ms", INT32, 5000, at_least(1)),
-    broker("group.consumer.min.session.timeout.ms", INT32, 45000, at_least(1)),
     broker("group.consumer.regex.refresh.interval.ms", INT32, 600_000, at_least(10000)),
-    broker("group.consumer.session.timeout.ms", INT32, 45000, at_least(1)),
     broker("group.coordinator.append.linger.ms", INT32, -1, at_least(-1)),
     broker("group.coordinator.background.threads", INT32, 2, at_least(1)),
     broker(
@@ -371,27 +354,6 @@ TOPIC: Final[tuple[Setting[Value], ...]] = (
 )
 
 GROUP: Final[tuple[Setting[Value], ...]] = (
-    group(
-        "consumer.assignment.interval.ms",
-        INT32,
-        1000,
-        at_least(0),
-        synonyms=(Synonym("group.consumer.assignment.interval.ms"),),
-    ),
-    group(
-        "consumer.heartbeat.interval.ms",
-        INT32,
-        5000,
-        at_least(1),
-        synonyms=(Synonym("group.consumer.heartbeat.interval.ms"),),
-    ),
-    group(
-        "consumer.session.timeout.ms",
-        INT32,
-        45000,
-        at_least(1),
-        synonyms=(Synonym("group.consumer.session.timeout.ms"),),
-    ),
     group(
         "share.assignment.interval.ms",
         INT32,

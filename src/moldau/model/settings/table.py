@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import Final
 
 from moldau.model.settings.node import NODE
-from moldau.model.settings.setting import Setting, Synonym, UpdateMode, broker, topic
+from moldau.model.settings.setting import Setting, Synonym, UpdateMode, broker, group, topic
 from moldau.model.settings.types import (
     BOOLEAN,
     FLOAT64,
@@ -14,11 +14,13 @@ from moldau.model.settings.types import (
     INT32_MAX,
     INT64,
     INT64_MAX,
+    LIST,
+    STRING,
     Value,
     choice,
     choices,
 )
-from moldau.model.settings.validity import at_least, between
+from moldau.model.settings.validity import at_least, between, items, one_of
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
@@ -342,6 +344,67 @@ OFFSETS_TOPIC_COMPRESSION_CODEC: Final = broker(
     "The codec in which a coordinator writes its records, by its number in batches; 0 is none.",
 )
 
+CONSUMER_SESSION_TIMEOUT_MS: Final = group(
+    "consumer.session.timeout.ms", INT32, 45 * SECOND_MS, at_least(1),
+    "How long a member of a consumer group may be silent before it is cast out.",
+    synonyms=(Synonym("group.consumer.session.timeout.ms"),),
+)
+CONSUMER_HEARTBEAT_INTERVAL_MS: Final = group(
+    "consumer.heartbeat.interval.ms", INT32, 5 * SECOND_MS, at_least(1),
+    "How often a member of a consumer group is told to send a heartbeat.",
+    synonyms=(Synonym("group.consumer.heartbeat.interval.ms"),),
+)
+CONSUMER_ASSIGNMENT_INTERVAL_MS: Final = group(
+    "consumer.assignment.interval.ms", INT32, SECOND_MS, at_least(0),
+    "How far apart two assignments of a consumer group are at least, so that many changes make one.",
+    synonyms=(Synonym("group.consumer.assignment.interval.ms"),),
+)
+GROUP_CONSUMER_MIN_SESSION_TIMEOUT_MS: Final = broker(
+    "group.consumer.min.session.timeout.ms", INT32, 45 * SECOND_MS, at_least(1),
+    "The shortest session timeout that a consumer group may be given.",
+)
+GROUP_CONSUMER_MAX_SESSION_TIMEOUT_MS: Final = broker(
+    "group.consumer.max.session.timeout.ms", INT32, MINUTE_MS, at_least(1),
+    "The longest session timeout that a consumer group may be given.",
+)
+GROUP_CONSUMER_MIN_HEARTBEAT_INTERVAL_MS: Final = broker(
+    "group.consumer.min.heartbeat.interval.ms", INT32, 5 * SECOND_MS, at_least(1),
+    "The shortest interval between heartbeats that a consumer group may be given.",
+)
+GROUP_CONSUMER_MAX_HEARTBEAT_INTERVAL_MS: Final = broker(
+    "group.consumer.max.heartbeat.interval.ms", INT32, 15 * SECOND_MS, at_least(1),
+    "The longest interval between heartbeats that a consumer group may be given.",
+)
+GROUP_CONSUMER_MIN_ASSIGNMENT_INTERVAL_MS: Final = broker(
+    "group.consumer.min.assignment.interval.ms", INT32, 0, at_least(0),
+    "The shortest interval between assignments that a consumer group may be given.",
+)
+GROUP_CONSUMER_MAX_ASSIGNMENT_INTERVAL_MS: Final = broker(
+    "group.consumer.max.assignment.interval.ms", INT32, 15 * SECOND_MS, at_least(0),
+    "The longest interval between assignments that a consumer group may be given.",
+)
+GROUP_CONSUMER_MAX_SIZE: Final = broker(
+    "group.consumer.max.size", INT32, INT32_MAX, at_least(1),
+    "How many members a consumer group may have.",
+)
+GROUP_CONSUMER_ASSIGNORS: Final = broker(
+    "group.consumer.assignors", LIST, ("uniform", "range"), items(may_be_empty=False),
+    "The assignors that members of consumer groups may ask for; the first serves groups that ask for none.",
+)
+GROUP_CONSUMER_MIGRATION_POLICY: Final = broker(
+    "group.consumer.migration.policy", STRING, "bidirectional",
+    one_of("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL", ignores_case=True),
+    "Whether classic groups become consumer groups when such a member joins, and back when the last goes.",
+)
+
+# What a group falls back to where nothing is set for it.
+
+_GROUP_DEFAULTS: Final[tuple[Setting[Value], ...]] = (
+    broker("group.consumer.assignment.interval.ms", INT32, SECOND_MS, at_least(0), update=_CLUSTER_WIDE),
+    broker("group.consumer.heartbeat.interval.ms", INT32, 5 * SECOND_MS, at_least(1)),
+    broker("group.consumer.session.timeout.ms", INT32, 45 * SECOND_MS, at_least(1)),
+)
+
 # What a topic falls back to where it sets nothing itself.
 
 _TOPIC_DEFAULTS: Final[tuple[Setting[Value], ...]] = (
@@ -389,4 +452,5 @@ HONOURED: Final = (
     *_NAMED,
     *NODE,
     *(replace(row, doc=f"The default of a topic's {_FALLS_BACK_TO[row.name]}.") for row in _TOPIC_DEFAULTS),
+    *(replace(row, doc=f"The default of a group's {_FALLS_BACK_TO[row.name]}.") for row in _GROUP_DEFAULTS),
 )

@@ -9,10 +9,17 @@ from moldau.metadata.image import Image, Topic
 from moldau.model.errors import ErrorCode, KafkaError
 from moldau.model.ids import ZERO_UUID, TopicId, TopicName
 from moldau.node.apis.call import Call, Parts
-from moldau.node.apis.refusals import REFUSALS, not_described, not_read
+from moldau.node.apis.refusals import REFUSALS, consumers_not_described, not_described, not_read
 from moldau.node.coordinators import Waiter
 from moldau.node.security import CLUSTER_NAME, Operation, ResourceType
 from moldau.wire.message import Request, Response
+from moldau.wire.messages.consumer_groups import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupHeartbeatRequest,
+)
+from moldau.wire.messages.consumer_groups import DescribedGroup as DescribedConsumerGroup
+from moldau.wire.messages.consumer_groups import Member as ConsumerMember
 from moldau.wire.messages.groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -457,15 +464,67 @@ def describe(parts: Parts, call: Call) -> None:
         assert isinstance(reply, DescribeGroupsResponse)
         (group,) = reply.groups
         if request.include_authorized_operations and group.error_code == ErrorCode.NONE:
-            group.authorized_operations = sum(
-                1 << operation
-                for operation in _GROUP_OPERATIONS
-                if call.may(parts, operation, ResourceType.GROUP, group_id)
-            )
+            group.authorized_operations = _operations(parts, call, group_id)
         return group
 
     _ask_each(
         parts, call, group_ids, _DESCRIBE, lambda group_id: DescribeGroupsRequest(groups=[group_id]), finish
+    )
+
+
+def consumer_heartbeat(parts: Parts, call: Call) -> None:
+    """ConsumerGroupHeartbeat: who may not see a topic cannot subscribe to it (KIP-848)."""
+    request = call.body
+    assert isinstance(request, ConsumerGroupHeartbeatRequest)
+    _check(parts, call, _READ, request.group_id)
+    for topic in request.subscribed_topic_names or ():
+        if not call.may(parts, _DESCRIBE, ResourceType.TOPIC, topic):
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    parts.groups.ask(request.group_id, request, Caller(call))
+
+
+def describe_consumers(parts: Parts, call: Call) -> None:
+    """ConsumerGroupDescribe: consumer groups, each with an error of its own."""
+    request = call.body
+    assert isinstance(request, ConsumerGroupDescribeRequest)
+    group_ids = request.group_ids
+
+    def finish(replies: list[Response | KafkaError]) -> None:
+        groups = [described(*each) for each in zip(group_ids, replies, strict=True)]
+        call.answer(ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=groups))
+
+    def described(group_id: str, reply: Response | KafkaError) -> DescribedConsumerGroup:
+        if isinstance(reply, KafkaError):
+            return consumers_not_described(group_id, reply)
+        assert isinstance(reply, ConsumerGroupDescribeResponse)
+        (group,) = reply.groups
+        if not all(
+            call.may(parts, _DESCRIBE, ResourceType.TOPIC, topic)
+            for topic in dict.fromkeys(name for member in group.members for name in _topics_of(member))
+        ):
+            return consumers_not_described(group_id, KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+        if request.include_authorized_operations and group.error_code == ErrorCode.NONE:
+            group.authorized_operations = _operations(parts, call, group_id)
+        return group
+
+    def asked(group_id: str) -> ConsumerGroupDescribeRequest:
+        return ConsumerGroupDescribeRequest(group_ids=[group_id], include_authorized_operations=False)
+
+    _ask_each(parts, call, group_ids, _DESCRIBE, asked, finish)
+
+
+def _topics_of(member: ConsumerMember) -> list[str]:
+    """The topics that a description of a member names."""
+    assigned = (*member.assignment.topic_partitions, *member.target_assignment.topic_partitions)
+    return [*member.subscribed_topic_names, *(row.topic_name for row in assigned)]
+
+
+def _operations(parts: Parts, call: Call, group_id: str) -> int:
+    """What the one who asks may do with a group, as bits."""
+    return sum(
+        1 << operation
+        for operation in _GROUP_OPERATIONS
+        if call.may(parts, operation, ResourceType.GROUP, group_id)
     )
 
 

@@ -31,6 +31,12 @@ from moldau.wire.messages.configs import (
     IncrementalAlterConfigsResponse,
     ListConfigResourcesResponse,
 )
+from moldau.wire.messages.consumer_groups import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupHeartbeatResponse,
+)
+from moldau.wire.messages.consumer_groups import DescribedGroup as DescribedConsumerGroup
 from moldau.wire.messages.fetch import FetchResponse
 from moldau.wire.messages.groups import (
     Coordinator,
@@ -368,6 +374,20 @@ def _describe_groups(call: Call, error: KafkaError) -> Response:
     return DescribeGroupsResponse(groups=groups)
 
 
+def consumers_not_described(group_id: str, error: KafkaError) -> DescribedConsumerGroup:
+    """Why a consumer group cannot be described."""
+    return DescribedConsumerGroup(
+        error_code=error.code,
+        error_message=error.message,
+        group_id=group_id,
+        group_state="",
+        group_epoch=0,
+        assignment_epoch=0,
+        assignor_name="",
+        members=[],
+    )
+
+
 # ---------------------------------------------------------------------------------------------- the table
 
 REFUSALS: Final[Mapping[ApiKey, Refusal]] = {
@@ -399,6 +419,22 @@ REFUSALS: Final[Mapping[ApiKey, Refusal]] = {
     ApiKey.LEAVE_GROUP: _once(lambda error: LeaveGroupResponse(error_code=error.code)),
     ApiKey.SYNC_GROUP: _once(lambda error: SyncGroupResponse(error_code=error.code, assignment=b"")),
     ApiKey.DESCRIBE_GROUPS: _describe_groups,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: _once(
+        lambda error: ConsumerGroupHeartbeatResponse(
+            throttle_time_ms=0,
+            error_code=error.code,
+            error_message=error.message,
+            member_epoch=0,
+            heartbeat_interval_ms=0,
+        )
+    ),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: _in_each(
+        ConsumerGroupDescribeRequest,
+        lambda request, error: ConsumerGroupDescribeResponse(
+            throttle_time_ms=0,
+            groups=[consumers_not_described(group_id, error) for group_id in request.group_ids],
+        ),
+    ),
     ApiKey.LIST_GROUPS: _once(lambda error: ListGroupsResponse(error_code=error.code, groups=[])),
     ApiKey.DELETE_GROUPS: _in_each(
         DeleteGroupsRequest,

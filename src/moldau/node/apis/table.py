@@ -104,6 +104,8 @@ BROKER_APIS: Final = _rows(
     _of_groups(ApiKey.SYNC_GROUP, groups.sync, overlaps=False),
     _of_groups(ApiKey.DESCRIBE_GROUPS, groups.describe),
     _of_groups(ApiKey.LIST_GROUPS, groups.list_groups),
+    _of_groups(ApiKey.CONSUMER_GROUP_HEARTBEAT, groups.consumer_heartbeat),
+    _of_groups(ApiKey.CONSUMER_GROUP_DESCRIBE, groups.describe_consumers),
     Api(ApiKey.API_VERSIONS, versions.handle, versions.refuse),
     _forwarded(ApiKey.CREATE_TOPICS, None, Metered.MUTATIONS),
     _forwarded(ApiKey.DELETE_TOPICS, None, Metered.MUTATIONS),

@@ -6,7 +6,6 @@ import re
 from typing import Final
 
 from moldau.metadata.features import (
-    GROUP_VERSION,
     KRAFT_VERSION,
     SHARE_VERSION,
     STREAMS_VERSION,
@@ -27,7 +26,7 @@ from moldau.wire.messages.api_versions import (
 
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 # What these promise is not served yet. Clients act on the levels that they see, so they see none.
-_UNSERVED: Final = (TRANSACTION_VERSION, GROUP_VERSION, SHARE_VERSION, STREAMS_VERSION)
+_UNSERVED: Final = (TRANSACTION_VERSION, SHARE_VERSION, STREAMS_VERSION)
 _NAMES_SOFTWARE: Final = 3
 # Older clients stop at a feature whose lowest level is 0 (KAFKA-17011).
 _KNOWS_LEVEL_0: Final = 4

@@ -84,6 +84,13 @@ var operations = map[string]func(*driver, context.Context, request) (object, err
 }
 
 func main() {
+	if os.Args[1] == "member" {
+		if err := beMember(os.Args[2]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	bootstrap := os.Args[1]
 	client, err := kgo.NewClient(kgo.SeedBrokers(bootstrap))
 	if err != nil {

@@ -74,7 +74,7 @@ Decided = ShardDecision[Response | None]
 
 @dataclass(frozen=True, slots=True)
 class SessionOver:
-    """A member has not been heard of for too long, or has not come with the id that it was given."""
+    """A member has not been heard of for too long."""
 
     group: ClassicGroup
     member: Member
@@ -110,7 +110,7 @@ class ClassicProtocol:
         self._groups = state.groups
         self._timers = state.timers
         # Who answers classic members of groups of other kinds.
-        self._guests = guests or {}
+        self._guests = {} if guests is None else guests
 
     @property
     def deciders(self) -> Mapping[type[Request], Decider]:
@@ -463,7 +463,8 @@ class ClassicProtocol:
         draft = Draft()
         state = group.state
         assert isinstance(state, CompletingRebalance)
-        self._answer_sync(member, _no_sync(ErrorCode.REBALANCE_IN_PROGRESS), draft)
+        if member.sync is not None:
+            self._answer_sync(member, _no_sync(ErrorCode.REBALANCE_IN_PROGRESS), draft)
         member.sync = ticket
         self._has_synced(group, state, member)
         if member.member_id != group.leader_id:
@@ -593,6 +594,30 @@ class ClassicProtocol:
         if late:
             self._prepare_rebalance(group, draft, circumstances)
 
+    # ------------------------------------------------------------ coming from and going to another kind
+
+    def adopt(
+        self, group: ClassicGroup, draft: Draft, circumstances: Circumstances, *, is_settled: bool
+    ) -> None:
+        """Take over a group that was of another kind; unless all is settled there, its members join again."""
+        self._groups[group.group_id] = group
+        for member in group.members.values():
+            self._expect(group, member, circumstances)
+        if not is_settled:
+            self._prepare_rebalance(group, draft, circumstances)
+
+    def dismiss(self, group: ClassicGroup, draft: Draft) -> None:
+        """The group is of another kind now, which expects its members to join again."""
+        for member in group.members.values():
+            join = _no_join(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id, member.join)
+            self._answer_join(group, member, join, draft)
+            self._answer_sync(member, _no_sync(ErrorCode.REBALANCE_IN_PROGRESS), draft)
+            if member.session is not None:
+                member.session.cancel()
+        for timer in (group.rebalance, group.syncing, *group.pending.values()):
+            if timer is not None:
+                timer.cancel()
+
     # ------------------------------------------------------------ within
 
     def _existing(self, group_id: str) -> Group:
@@ -627,9 +652,10 @@ class ClassicProtocol:
         self._timers.set(member.session, circumstances.now_ms + wait_ms)
 
     def _park_join(self, group: ClassicGroup, member: Member, ticket: Ticket, draft: Draft) -> None:
-        # It has asked before, and most likely given up that connection.
-        again = _no_join(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id, member.join)
-        self._answer_join(group, member, again, draft)
+        if member.join is not None:
+            # It has asked before, and most likely given up that connection.
+            again = _no_join(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id, member.join)
+            self._answer_join(group, member, again, draft)
         member.join = ticket
         group.waiting_count += 1
 
