@@ -30,7 +30,15 @@ from moldau.node.quorum_files import (
     write_election,
     write_snapshot,
 )
-from moldau.node.quorum_wire import VERSIONS, Filled, from_wire, reply_from_wire, reply_to_wire, to_wire
+from moldau.node.quorum_wire import (
+    VERSIONS,
+    Filled,
+    check_version,
+    from_wire,
+    reply_from_wire,
+    reply_to_wire,
+    to_wire,
+)
 from moldau.node.waiting import is_set_within
 from moldau.raft import events
 from moldau.raft.control import voter_changes
@@ -66,6 +74,14 @@ class Appended(NamedTuple):
     offset: Offset
     epoch: Epoch
     committed: asyncio.Future[Offset]
+
+
+class _Asked(NamedTuple):
+    """A request that waits for its answer."""
+
+    request: message.Request
+    version: int
+    answer: asyncio.Future[message.Response]
 
 
 class StateMachine(Protocol):
@@ -112,7 +128,7 @@ class QuorumNode:
         self._events: deque[Event] = deque()
         self._woken = asyncio.Event()
         self._tokens = 0
-        self._answers: dict[int, tuple[message.Request, asyncio.Future[message.Response]]] = {}
+        self._answers: dict[int, _Asked] = {}
         self._proposed: dict[int, asyncio.Future[Offset]] = {}
         self._awaiting_applied: list[asyncio.Future[None]] = []
         self._quorum: Quorum | None = None
@@ -164,13 +180,14 @@ class QuorumNode:
         """Have records committed; gives their end. The errors are those of `append` and its future."""
         return await self.append(changes).committed
 
-    async def serve(self, request: message.Request) -> message.Response:
+    async def serve(self, request: message.Request, *, version: int) -> message.Response:
         """Answer a request of another replica, when the core does."""
+        check_version(request, version)
         question = from_wire(request)
         self._tokens += 1
         token = self._tokens
         answer: asyncio.Future[message.Response] = asyncio.get_running_loop().create_future()
-        self._answers[token] = (request, answer)
+        self._answers[token] = _Asked(request, version, answer)
         self._tell(events.Asked(token, question))
         try:
             return await answer
@@ -367,10 +384,11 @@ class QuorumNode:
     def _respond(self, token: int, reply: ReplyMessage) -> None:
         if token not in self._answers:
             return
-        request, answer = self._answers.pop(token)
+        request, version, answer = self._answers.pop(token)
         if not answer.done():
+            now_wall_ms = self._world.clock.wall_ms()
             answer.set_result(
-                reply_to_wire(self._filled(reply), request, now_wall_ms=self._world.clock.wall_ms())
+                reply_to_wire(self._filled(reply), request, version=version, now_wall_ms=now_wall_ms)
             )
 
     def _filled(self, reply: ReplyMessage) -> Filled:
