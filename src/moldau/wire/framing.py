@@ -247,6 +247,12 @@ def encode_response(
     return list(_joined(chunks)) if api_key in _WITH_RECORDS else [b"".join(chunks)]  # type: ignore[arg-type]
 
 
+def decode_response(content: bytes, *, api_key: int, version: int) -> message.Response:
+    """The body of a response that somebody else has encoded; a frame without its size."""
+    position = _CORRELATION_ID_BYTES + response_header_version(api_key, version)
+    return decoder(RESPONSES[api_key], version)(content, position, len(content))[0]
+
+
 @cache
 def _response_writers(cls: type[message.Response], api_key: int, version: int) -> tuple[bytes, Encoder]:
     """The tags in a response's header, of which there are none yet, and what writes its body."""
