@@ -41,6 +41,7 @@ def kind(group: Consumers) -> type:
 # ------------------------------------------------------------------------------------- to consumer groups
 
 
+@pytest.mark.behaviour(66)
 @pytest.mark.parametrize("is_cooperative", [False, True])
 def test_a_classic_group_becomes_a_consumer_group_when_such_a_member_joins(is_cooperative: bool) -> None:
     group = Consumers({"t": 4})
@@ -234,6 +235,7 @@ def mixed(group: Consumers, *, is_cooperative: bool = False) -> tuple[Consumer, 
     return a, c, d
 
 
+@pytest.mark.behaviour(66)
 @pytest.mark.parametrize("is_cooperative", [False, True])
 def test_when_the_last_member_of_the_new_kind_leaves_the_group_is_a_classic_one(is_cooperative: bool) -> None:
     group = Consumers({"t": 6})
@@ -258,6 +260,7 @@ def test_the_same_when_it_is_cast_out() -> None:
     assert kind(group) is ClassicGroup
 
 
+@pytest.mark.behaviour(66)
 def test_a_group_that_went_back_is_loaded_as_a_classic_one() -> None:
     group = Consumers({"t": 6})
     a, c, d = mixed(group)
