@@ -100,7 +100,7 @@ class Fuzz:
     # ------------------------------------------------------------ contents
 
     def _struct(self, kind: type[Any], version: int, *, depth: int) -> Any:
-        contents = {}
+        contents: dict[str, Any] = {}
         topic = self.random.choice(self._topics)
         for name, wire_type, is_nullable in fields_of(kind, version):
             if is_nullable and self.random.random() < 0.2:

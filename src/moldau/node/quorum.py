@@ -51,6 +51,8 @@ from moldau.wire.records.header import iter_headers
 from moldau.wire.records.record import Record
 from moldau.world.ports import Address, ConnectionLost, DiskFailed, Flush, Scope, World
 
+# How long what is committed may wait until a restart can tell damage to it from the torn end of a log.
+_NOTE_MS: Final = 1_000
 UNCOMMITTED_MAX: Final = 10_000
 
 
@@ -126,6 +128,7 @@ class QuorumNode:
         self._awaiting_applied: list[asyncio.Future[None]] = []
         self._quorum: Quorum | None = None
         self._is_flushing = False
+        self._is_noting = False
         self._is_taking_snapshot = False
         self._has_failed = False
 
@@ -364,6 +367,24 @@ class QuorumNode:
             self._tell(events.Flushed())
         self._is_flushing = False
 
+    def _note_recovery_point_soon(self) -> None:
+        if not self._is_noting:
+            self._is_noting = True
+            self._scope.start(self._note_recovery_point(), name="quorum notes its recovery point")
+
+    async def _note_recovery_point(self) -> None:
+        """Until there is nothing new to note; what is committed is flushed here too by then."""
+        while True:
+            await self._world.clock.sleep_ms(_NOTE_MS)
+            try:
+                work = self.view.note_recovery_point()
+            except OSError as error:
+                raise DiskFailed(f"the quorum's disk failed: {error}") from error
+            if work is None:
+                self._is_noting = False
+                return
+            await self._flush(work)
+
     # ------------------------------------------------------------ talking
 
     async def _send(self, request_id: int, to: Endpoint, request: Request) -> None:
@@ -412,6 +433,7 @@ class QuorumNode:
         for reached in awaiting:
             if not reached.done():
                 reached.set_result(None)
+        self._note_recovery_point_soon()
         if self._applied - self._snapshot_at >= self.config.snapshot_records:
             self._take_snapshot()
 

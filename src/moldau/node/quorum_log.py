@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
+from moldau.log.checkpoints import RECOVERY_POINTS, TEMPORARY_SUFFIX, read_offsets, write_offsets
 from moldau.log.config import LogConfig
-from moldau.log.log import Log
-from moldau.model.ids import Epoch, Offset
+from moldau.log.log import CorruptRange, Log
+from moldau.model.ids import Epoch, Offset, PartitionIndex, TopicName, TopicPartition
 from moldau.node.quorum_files import EMPTY_STATE, PART_SUFFIX, checkpoint_name, list_snapshots
 from moldau.raft.log_view import OffsetAndEpoch
-from moldau.world.ports import File, Flush, World
+from moldau.world.ports import DiskFailed, File, Flush, World
 
 PATH: Final = "__cluster_metadata-0"
+_AT: Final = TopicPartition(TopicName("__cluster_metadata"), PartitionIndex(0))
+_RECOVERY_POINT: Final = f"{PATH}/{RECOVERY_POINTS}"
 _READ_BYTES: Final = 1_048_576
 _SNAPSHOTS_KEPT: Final = 2
 
@@ -24,22 +27,44 @@ class QuorumLog:
         self._disk = world.disk
         self.snapshots = list_snapshots(world.disk, PATH)
         start = self.latest_snapshot
+        for name in world.disk.list(PATH):
+            if name.startswith(RECOVERY_POINTS) and name.endswith(TEMPORARY_SUFFIX):
+                world.disk.remove(f"{PATH}/{name}")
+        self.recovery_point = read_offsets(world.disk, _RECOVERY_POINT).get(_AT, 0)
+        """Up to where the log is known to have been durable and committed: it is not torn before that."""
         self.log = Log.open(
             world.disk,
             PATH,
             # Snapshots decide what may go, not the age of records.
             LogConfig(segment_bytes=segment_bytes, is_deleted=False, file_delete_delay_ms=0),
-            recovery_point=start.offset,
+            recovery_point=max(start.offset, self.recovery_point),
             is_clean=False,
             now_ms=world.clock.wall_ms(),
             log_start_offset=start.offset,
             high_watermark=start.offset,
         )
+        self._refuse_damage(start.offset)
         # A power cut may have come after a snapshot was downloaded and before it replaced the log.
         if self.log.log_end_offset > start.offset:
             first_epoch = self.log.epochs.epoch_at(start.offset)
             if first_epoch is None or first_epoch < start.epoch:
                 self._restart_log(start.offset)
+
+    def _refuse_damage(self, start: Offset) -> None:
+        """DiskFailed if something is lost that was committed: who forgets it may elect the wrong leader."""
+        while (scrub := self.log.begin_scrub()) is not None:
+            self.log.scrubbed(scrub, scrub.carry_out())
+        damaged = [each for each in self.log.corrupt_ranges if each.offset_end > start]
+        end = self.log.log_end_offset
+        if not damaged and end < self.recovery_point:
+            damaged = [CorruptRange(end, self.recovery_point)]
+        if damaged:
+            ranges = ", ".join(f"{each.offset} to {each.offset_end}" for each in damaged)
+            raise DiskFailed(
+                f"the metadata log in {PATH} is damaged where it was durable, at offsets {ranges}. "
+                "Nothing was cut off. Put the directory back from a copy or, if there are other controllers, "
+                "remove this one from the quorum and add it anew with an empty directory"
+            )
 
     # ------------------------------------------------------------ LogView
 
@@ -136,6 +161,17 @@ class QuorumLog:
     def append_as_follower(self, records: bytes) -> None:
         """Append the leader's batches."""
         self.log.append_as_follower(records, now_ms=self._world.clock.wall_ms())
+
+    def note_recovery_point(self) -> Flush | None:
+        """Write down what a restart need not doubt, unless it stands there already; to be flushed.
+
+        What is committed is never truncated, so that this need not be taken back.
+        """
+        point = min(self.log.flushed_end_offset, self.log.high_watermark)
+        if point <= self.recovery_point:
+            return None
+        self.recovery_point = point
+        return write_offsets(self._disk, _RECOVERY_POINT, {_AT: point})
 
     def truncate(self, end: Offset) -> None:
         """Cut the log at `end`, durably, so that what went cannot come back under what follows."""

@@ -35,7 +35,7 @@ VERSIONS: Final[dict[type[wire.Request], int]] = {
 }
 
 # From which version on a response says where the leader is: it has tags to say it in.
-_ENDPOINTS_SINCE: Final = {fetch.FetchRequest: 16}
+_ENDPOINTS_SINCE: Final[dict[type[wire.Request], int]] = {fetch.FetchRequest: 16}
 _ENDPOINTS_SINCE_OTHERWISE: Final = 1
 # Before it, a replica could not be told where its log diverges, or to load a snapshot.
 _FETCH_MIN: Final = 12
