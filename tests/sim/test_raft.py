@@ -81,6 +81,13 @@ def test_a_node_whose_disk_fails_stops_and_the_others_go_on() -> None:
         quorum.accept(quorum.elect(*quorum.others(leader)))
 
 
+def test_a_lone_voter_leads_though_saving_its_vote_takes_longer_than_an_election_may() -> None:
+    with ToldQuorum(1) as quorum:
+        (replica,) = quorum.replicas
+        quorum.cluster.nodes[replica.name].disk.flush_ms = (4_000, 5_000)
+        quorum.elect()
+
+
 def test_what_a_failed_flush_left_in_the_page_cache_is_durable_before_it_is_committed() -> None:
     with ToldQuorum(1) as quorum:
         (replica,) = quorum.replicas
