@@ -6,7 +6,7 @@ import base64
 from functools import cache
 from typing import Final
 
-from moldau.model.ids import uuid_to_text
+from moldau.model.ids import Uuid, uuid_to_text
 from moldau.wire.compiler import ArrayOf, default_of, types_of
 from moldau.wire.types import BYTES, RECORDS, Fixed, Struct
 
@@ -46,7 +46,7 @@ def _value_to_json(value: object, wire_type: object, version: int) -> Json:
         if wire_type is BYTES:
             return base64.b64encode(value).decode()
         assert isinstance(wire_type, Fixed) and wire_type.name == _UUID
-        return uuid_to_text(bytes(value))
+        return uuid_to_text(Uuid(bytes(value)))
     assert isinstance(value, str | int | float)
     return value
 
