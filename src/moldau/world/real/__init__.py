@@ -16,6 +16,7 @@ from moldau.world.clock import LoopClock
 from moldau.world.ports import World
 from moldau.world.real.disk import RealDisk
 from moldau.world.real.network import RealNetwork
+from moldau.world.real.turns import TurnLoop
 from moldau.world.tasks import ScopedTasks
 
 T = TypeVar("T")
@@ -34,7 +35,7 @@ def real_world(directory: str, *, client_tls: ssl.SSLContext | None = None) -> W
 
 def run(work: Coroutine[object, object, T], *, is_uvloop_wanted: bool = False) -> T:
     """Run a coroutine on a real loop to its end; uvloop's if it is wanted and installed."""
-    factory = None
+    factory: Callable[[], asyncio.AbstractEventLoop] = TurnLoop
     if is_uvloop_wanted:
         with contextlib.suppress(ImportError):
             factory = importlib.import_module("uvloop").new_event_loop
