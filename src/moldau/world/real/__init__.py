@@ -47,7 +47,7 @@ class RealClock(LoopClock):
     """The Clock port on the machine's clocks: asked several times for each request, so without detours."""
 
     def __init__(self) -> None:
-        super().__init__(wall_ms=lambda: time.time_ns() // 1_000_000)
+        super().__init__(wall_ms=self.wall_ms)
 
     def now_ms(self) -> int:
         """Milliseconds that only rise; of no meaning outside this node."""
@@ -56,6 +56,10 @@ class RealClock(LoopClock):
     def now_us(self) -> int:
         """The same in microseconds."""
         return time.monotonic_ns() // 1_000
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970; may jump either way."""
+        return time.time_ns() // 1_000_000
 
 
 class RealRandomness:
