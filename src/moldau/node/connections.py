@@ -366,7 +366,9 @@ class ClientConnection:
             if throttle_ms:
                 self._mute(throttle_ms)
         call.place.complete(chunks)
-        self._counted(call, response, size_bytes=sum(map(len, chunks)))
+        self._counted(
+            call, response, size_bytes=len(chunks[0]) if len(chunks) == 1 else sum(map(len, chunks))
+        )
         if self._holding is not None and self._holding.call is call:
             self._holding = None
             if not self._is_taking:

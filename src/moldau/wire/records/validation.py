@@ -119,7 +119,7 @@ def accept(batch: Buffer, rules: TopicRules, *, now_ms: int) -> Accepted:
     elif max_timestamp != header.max_timestamp or header.is_log_append_time:
         fields.stamp_create_time(writable, 0, max_timestamp)
         header = fields.read_header(writable)
-    return Accepted(writable, header, max_timestamp, offset_delta, log_append_time)
+    return tuple.__new__(Accepted, (writable, header, max_timestamp, offset_delta, log_append_time))
 
 
 def _checked_header(batch: Buffer, rules: TopicRules) -> BatchHeader:
