@@ -101,13 +101,15 @@ class _Reader:
                     self._skip_what_is_lost(error)
                     self._assign(consumer)
                     continue
+                # Before anything is given out: another topic under the same name is not what was meant.
+                if self._give_up_lost_topics():
+                    self._assign(consumer)
                 for place, polled in arrived.items():
-                    self._advance(place, polled.position)
-                    yield from columns[place].batches(polled)
+                    if place in self._left:
+                        self._advance(place, polled.position)
+                        yield from columns[place].batches(polled)
                 if arrived:
                     deadline_s = self._deadline_s()
-                elif self._give_up_lost_topics():
-                    self._assign(consumer)
                 elif time.monotonic() > deadline_s:
                     raise NothingCame(self._complaint())
 

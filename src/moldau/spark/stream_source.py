@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from secrets import token_hex
@@ -19,6 +20,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from moldau.client import ClientError
 from moldau.spark.columns import arrow_schema, check_schema
 from moldau.spark.options import ReadOptions, Use
 from moldau.spark.plan.batches import Logs, capped, has_receded, is_new, plan_batch, starts_of
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
 # A query that waits looks for records every few milliseconds; new partitions may take a little longer.
 _FIND_INTERVAL_S: Final = 1.0
+_LOOK_TIMEOUT_MS: Final = 1_000
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -198,10 +201,16 @@ class Stream:
 
     def _look(self, *, is_afresh: bool = False) -> Position:
         now_s = time.monotonic()
-        if self._found is None or is_afresh or now_s >= self._find_again_s:
-            self._found = self._topics.find(missing_ok=True)
-            self._find_again_s = now_s + _FIND_INTERVAL_S
-        return Position(self._topics.latest(self._found.places), self._found.topic_ids)
+        if self._found is not None and not is_afresh and now_s < self._find_again_s:
+            with suppress(ClientError):
+                return self._ends_of(self._found, timeout_ms=_LOOK_TIMEOUT_MS)
+        # Now for sure: a topic may be gone.
+        self._found = self._topics.find(missing_ok=True)
+        self._find_again_s = now_s + _FIND_INTERVAL_S
+        return self._ends_of(self._found)
+
+    def _ends_of(self, found: Found, *, timeout_ms: int | None = None) -> Position:
+        return Position(self._topics.latest(found.places, timeout_ms=timeout_ms), found.topic_ids)
 
     def _waited_ms(self, limits: Limits) -> int:
         if self._triggered_s is None:
