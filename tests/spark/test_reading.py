@@ -12,11 +12,12 @@ from moldau.client import connect_sync
 from moldau.client.offsets import place_of
 from moldau.spark.batch_source import plan_tasks
 from moldau.spark.columns import arrow_schema, source_schema
+from moldau.spark.errors import BadBound, DataLoss, MissingTopic, NothingCame
 from moldau.spark.options import ReadOptions, Use
 from moldau.spark.plan.filters import Restriction
 from moldau.spark.plan.ranges import OffsetRange
-from moldau.spark.reading import DataLoss, NothingCame, Task, read
-from moldau.spark.topics import BadBound, MissingTopic, Topics
+from moldau.spark.reading import Task, read
+from moldau.spark.topics import Topics
 from moldau.testing import Cluster
 from moldau.wire.records.batch import encode_batch, encode_end_transaction_marker
 from moldau.wire.records.record import Record

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ from moldau.testing import Cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 Batches = dict[int, list[int]]
 TIMEOUT_S = 120
@@ -24,9 +24,9 @@ def start(
     broker: Cluster,
     batches: Batches,
     checkpoint: Path,
+    options: Mapping[str, str],
     *,
     is_now: bool = True,
-    **options: str,
 ) -> "StreamingQuery":
     """A query that notes the values of each batch; it ends by itself unless it is to run on."""
 
@@ -51,7 +51,7 @@ def run(
 ) -> tuple[Batches, "StreamingQuery"]:
     """Read what is there, to its end."""
     batches: Batches = {}
-    query = start(spark, broker, batches, checkpoint, **options)
+    query = start(spark, broker, batches, checkpoint, options)
     assert query.awaitTermination(TIMEOUT_S), "the query does not end"
     return batches, query
 
@@ -110,7 +110,8 @@ def test_the_first_batch_is_repeated_as_it_was(
 ) -> None:
     topic = broker.topic()
     batches: Batches = {}
-    query = start(spark, broker, batches, tmp_path, subscribe=topic, startingOffsets="latest", is_now=False)
+    options = {"subscribe": topic, "startingOffsets": "latest"}
+    query = start(spark, broker, batches, tmp_path, options, is_now=False)
     wait_until(lambda: 0 in batches, "the query starts", query)
     query.stop()
     assert batches[0] == []
@@ -125,7 +126,7 @@ def test_the_first_batch_is_repeated_as_it_was(
     (tmp_path / "offsets" / ".0.crc").unlink(missing_ok=True)
     send(broker, topic, *range(5))
 
-    batches, _ = run(spark, broker, tmp_path, subscribe=topic, startingOffsets="latest")
+    batches, _ = run(spark, broker, tmp_path, **options)
     assert batches[0] == [0, 1, 2]
     assert everything(batches) == [0, 1, 2, 3, 4]
 
@@ -136,7 +137,7 @@ def test_a_running_query_takes_what_comes_and_survives_its_broker(
     stem = broker.topic()
     batches: Batches = {}
     options = {"subscribePattern": rf"{stem}.*", "groupIdPrefix": "live"}
-    query = start(spark, broker, batches, tmp_path, is_now=False, **options)
+    query = start(spark, broker, batches, tmp_path, options, is_now=False)
     try:
         send(broker, stem, 1, 2)
         wait_until(lambda: everything(batches) == [1, 2], "records come", query)

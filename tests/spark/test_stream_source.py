@@ -13,11 +13,9 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 from moldau.client import connect_sync
 from moldau.client.offsets import place_of
 from moldau.model.ids import TopicPartition
-from moldau.model.settings.setting import InvalidSetting
 from moldau.spark.columns import source_schema
-from moldau.spark.reading import DataLoss
+from moldau.spark.errors import BadCheckpoint, BadOption, DataLoss, MissingTopic
 from moldau.spark.stream_source import StreamReader
-from moldau.spark.topics import MissingTopic
 from moldau.testing import Cluster
 
 Json = dict[str, Any]
@@ -367,11 +365,18 @@ def test_a_topic_that_does_not_exist_is_named(broker: Cluster) -> None:
 def test_mistakes_are_told_when_spark_can_show_them(broker: Cluster) -> None:
     # Making the reader does not fail: Spark would hide that behind an error of its own.
     query = Query(broker, subscribe="clicks", endingOffsets="latest")
-    with pytest.raises(InvalidSetting, match="Option endingOffsets is for batch queries"):
+    with pytest.raises(BadOption, match="Option endingOffsets is for batch queries"):
         query.initial()
     query = Query(broker, schema=StructType([StructField("price", IntegerType())]), subscribe="clicks")
-    with pytest.raises(InvalidSetting, match="There is no column 'price'"):
+    with pytest.raises(BadOption, match="There is no column 'price'"):
         query.reader.getDefaultReadLimit()
+
+
+def test_a_checkpoint_of_something_else_is_refused(broker: Cluster, topic: str) -> None:
+    query = Query(broker, subscribe=topic)
+    query.start = {"logOffset": 7}
+    with pytest.raises(BadCheckpoint, match="Check that the checkpoint is one of this query"):
+        query.batch()
 
 
 # -------------------------------------------------------------------------------------------- the group

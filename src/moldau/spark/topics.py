@@ -15,15 +15,8 @@ from moldau.client.settings import ClientSettings
 from moldau.model.errors import ErrorCode
 from moldau.model.ids import TopicPartition, uuid_to_text
 from moldau.spark.connections import shared_client
+from moldau.spark.errors import BadBound, MissingTopic
 from moldau.spark.options import AtOffsets, AtTimes, Bound, ReadOptions
-
-
-class MissingTopic(Exception):
-    """A topic or a partition that was asked for does not exist."""
-
-
-class BadBound(Exception):
-    """Offsets or timestamps to begin or end at that do not fit the topics."""
 
 
 @dataclass(frozen=True, slots=True)
