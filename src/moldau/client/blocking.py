@@ -160,6 +160,8 @@ class BlockingProducer:
         self._producer = producer
         self._thread = thread
         self.send = thread.blocking(producer.send)
+        self.send_packed = thread.blocking(producer.send_packed)
+        self.topic = thread.blocking(producer.topic)
         self.flush = thread.blocking(producer.flush)
         self.close = thread.blocking(producer.close)
 

@@ -25,8 +25,8 @@ for more than 64 KiB.
 - `from_columns(length, start, timestamps, keys, values, headers) -> (payload, base timestamp, max
   timestamp)`: rows of Arrow buffers as records; None for a column that is null throughout.
 - `murmur2(data) -> int`: Kafka's 32-bit Murmur2, without a sign.
-- `hash_keys(length, keys) -> bytes`: for each row of a column of keys an int32 in the machine's byte order: what
-  the Java client takes modulo the number of partitions, or -1 where the key is null.
+- `hash_keys(length, keys) -> bytes`: for each row of a column of keys an int32 in the machine's byte order:
+  what the Java client takes modulo the number of partitions, or -1 where the key is null.
 - `OffsetMap(slots, keys_max, secret)`: the latest offset of each key, for compaction. `put_all(payload,
   count, base_offset, offset_from=0)` returns how many records there was room for; `retained(payload, count,
   base_offset, keep_tombstones)` is the mask for `retain`: what is newer than all the map has seen is kept,
