@@ -86,6 +86,7 @@ class BlockingClient:
             self._thread.stop()
             raise
         self.admin = BlockingAdmin(self._client.admin, self._thread)
+        self.topic = self._thread.blocking(self._client.cluster.topic)
 
     async def _live(self, opened: Callable[[], AbstractAsyncContextManager[Client]]) -> None:
         self._closing = asyncio.Event()
@@ -201,6 +202,7 @@ class BlockingConsumer:
         self.high_watermark = thread.on_loop(consumer.high_watermark)
         self.poll = thread.blocking(consumer.poll)
         self.poll_arrow = thread.blocking(consumer.poll_arrow)
+        self.poll_batches = thread.blocking(consumer.poll_batches)
         self.close = thread.blocking(consumer.close)
 
     def __iter__(self) -> Iterator[ConsumerRecord]:

@@ -29,6 +29,7 @@ _EPOCH_OF_LAST_SINCE = 12
 # What was fetched and not yet polled: one reply being read, and the next one behind it.
 _REPLIES_AHEAD_MAX = 2
 _RESETS = {"earliest": EARLIEST, "latest": LATEST}
+_NO_END = 2**63 - 1
 
 
 class ConsumerRecord(NamedTuple):
@@ -41,6 +42,17 @@ class ConsumerRecord(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Headers = ()
+
+
+class Polled(NamedTuple):
+    """What has come of a partition, still encoded: batches, of which `offset_from` up to `position` counts.
+
+    There may be no batch at all, where the log holds nothing for consumers up to `position`.
+    """
+
+    batches: list[Visible]
+    offset_from: int
+    position: int
 
 
 class ArrowBatch(Protocol):
@@ -58,6 +70,8 @@ class _Assigned:
     partition: TopicPartition
     position: int | None = None
     fetch_offset: int = 0
+    # Nothing is fetched from here on.
+    fetch_until: int = _NO_END
     # The epoch of the last batch given out, with which the position is committed.
     position_epoch: int = -1
     # The epoch of the last batch fetched, by which a leader tells whether its log still has that batch.
@@ -118,8 +132,11 @@ class Consumer:
 
     # ---------------------------------------------------------------- what to read
 
-    def assign(self, assignment: Assignment) -> None:
-        """Read these from now on, and nothing else; without an offset auto.offset.reset says where from."""
+    def assign(self, assignment: Assignment, *, until: Mapping[tuple[str, int], int] | None = None) -> None:
+        """Read these from now on, and nothing else; without an offset auto.offset.reset says where from.
+
+        At the offsets in `until` fetching stops; what a batch holds beyond is given out nevertheless.
+        """
         self._assigned = {}
         self._whole_topics = []
         if isinstance(assignment, Mapping):
@@ -131,6 +148,8 @@ class Consumer:
                     self._whole_topics.append(each)
                 else:
                     self._add(each)
+        for place, end in (until or {}).items():
+            self._state(place).fetch_until = end
         self._wake.set()
 
     async def assignment(self) -> tuple[TopicPartition, ...]:
@@ -209,18 +228,26 @@ class Consumer:
         """
         from moldau.wire.records.columns import to_arrow
 
+        arrived: dict[TopicPartition, ArrowBatch] = {}
+        for place, polled in (await self.poll_batches(timeout_ms=timeout_ms, until=until)).items():
+            runs = (batch.run() for batch in polled.batches)
+            columns: ArrowBatch = to_arrow(runs, offset_from=polled.offset_from, offset_until=polled.position)
+            if columns.num_rows:
+                arrived[place] = columns
+        return arrived
+
+    async def poll_batches(
+        self, *, timeout_ms: int = 0, until: Mapping[tuple[str, int], int] | None = None
+    ) -> dict[TopicPartition, Polled]:
+        """The same as the batches that came, for those who decode elsewhere; a partition that only moved is there."""
         ends = {place_of(place): end for place, end in (until or {}).items()}
-        polled: dict[TopicPartition, ArrowBatch] = {}
+        polled: dict[TopicPartition, Polled] = {}
         if await self._has_data(timeout_ms):
             for state in self._readable():
-                end = ends.get(state.partition, 2**63 - 1)
-                position = state.position
-                batches = self._take_batches(state, end)
-                if position is not None and batches:
-                    runs = (batch.run() for batch in batches)
-                    columns: ArrowBatch = to_arrow(runs, offset_from=position, offset_until=end)
-                    if columns.num_rows:
-                        polled[state.partition] = columns
+                offset_from = state.position
+                batches = self._take_batches(state, ends.get(state.partition, _NO_END))
+                if offset_from is not None and state.position is not None:
+                    polled[state.partition] = Polled(batches, offset_from, state.position)
             self._wake.set()
         return polled
 
@@ -341,6 +368,8 @@ class Consumer:
         full: dict[int, None] = {}
         for state in self._assigned.values():
             if state.is_paused or state.position is None or state.retry_at_ms > now_ms:
+                continue
+            if state.fetch_offset >= state.fetch_until:
                 continue
             leader = self._cluster.metadata.leader(state.partition)
             if leader is None:
@@ -485,6 +514,7 @@ class Consumer:
 
     async def _refresh(self) -> None:
         await self._cluster.refresh_if_possible(dict.fromkeys(each.topic for each in self._assigned))
+        self._wake.set()
         # Whoever is still without a leader asks again, but not at once.
         await self._clock.sleep_ms(self._settings.retry_backoff_ms)
 

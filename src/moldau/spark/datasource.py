@@ -1,0 +1,62 @@
+"""The data source `moldau`, as Spark finds it: options in, readers and writers out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+
+
+class MoldauDataSource(DataSource):
+    """`spark.read.format("moldau")`, and `readStream`, `write`, `writeStream`."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+
+    @classmethod
+    def name(cls) -> str:
+        """What stands in `format`."""
+        return "moldau"
+
+    def schema(self) -> StructType:
+        """The columns of a topic, for a query that names none."""
+        from moldau.spark.columns import source_schema
+        from moldau.spark.options import ReadOptions
+
+        # Here rather than later, so that what is wrong shows with `load`.
+        options = ReadOptions.parse(self.options, use=None)
+        return source_schema(with_headers=options.include_headers)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Reads a batch."""
+        from moldau.spark.batch_source import BatchReader
+
+        return BatchReader(schema, self.options)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """Reads micro-batches."""
+        from moldau.spark.stream_source import StreamReader
+
+        return StreamReader(schema, self.options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Writes a batch."""
+        from moldau.spark.sink import BatchSink
+
+        return BatchSink(schema, self.options, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        """Writes micro-batches."""
+        from moldau.spark.sink import StreamSink
+
+        return StreamSink(schema, self.options, overwrite)

@@ -1,0 +1,5 @@
+"""Where Spark looks for data sources: it imports every `pyspark_*`, so `format("moldau")` needs no registration."""
+
+from moldau.spark.datasource import MoldauDataSource as DefaultSource
+
+__all__ = ["DefaultSource"]

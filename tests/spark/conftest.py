@@ -1,0 +1,78 @@
+"""One Spark session and one broker for all tests that need them; under xdist these share a worker."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+import moldau
+from moldau.testing import Cluster
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JAVA_MIN = 17
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A session takes ten seconds to start and a gigabyte to run, so it is for one worker only."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+            item.add_marker(pytest.mark.timeout(300))
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator["SparkSession"]:
+    """The session; a test that asks for it is skipped where there is no Java for Spark."""
+    why = why_no_spark()
+    if why:
+        pytest.skip(why)
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("moldau tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.memory", "1g")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.python.filterPushdown.enabled", "true")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.log.level", "ERROR")
+        .getOrCreate()
+    )
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[Cluster]:
+    """A broker for all of them."""
+    with moldau.cluster() as running:
+        yield running
+
+
+@pytest.fixture
+def topic(broker: Cluster) -> str:
+    """A new topic with one partition."""
+    return broker.topic()
+
+
+def why_no_spark() -> str:
+    """What Spark lacks here; empty if nothing."""
+    java = os.path.join(os.environ["JAVA_HOME"], "bin", "java") if "JAVA_HOME" in os.environ else "java"
+    if shutil.which(java) is None:
+        return f"Spark needs Java {JAVA_MIN} or newer, and there is none"
+    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    version = re.search(r'version "(\d+)', said)
+    if version is None or int(version[1]) < JAVA_MIN:
+        return f"Spark needs Java {JAVA_MIN} or newer, and there is: {said.splitlines()[0] if said else said}"
+    return ""
