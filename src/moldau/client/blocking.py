@@ -165,6 +165,7 @@ class BlockingProducer:
         self.topic = thread.blocking(producer.topic)
         self.flush = thread.blocking(producer.flush)
         self.close = thread.blocking(producer.close)
+        self.abandon = thread.on_loop(producer.abandon)
 
     def wait(self, delivery: Delivery) -> Delivered:
         """Where a record was written, once it is."""
@@ -181,7 +182,7 @@ class BlockingProducer:
         if kind is None:
             self.close()
         else:
-            self._thread.on_loop(self._producer.abandon)()
+            self.abandon()
 
 
 class BlockingConsumer:

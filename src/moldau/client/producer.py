@@ -88,12 +88,17 @@ class DeliveredRange:
 
 
 class PackedFailed(ClientError):
-    """Some records of a packed batch were given up: `count` of them, from its record `first` on."""
+    """Records of a packed batch were given up: those that are `packed` here, from its record `first` on."""
 
-    def __init__(self, error: ClientError, *, first: int, count: int) -> None:
+    def __init__(self, error: ClientError, packed: Packed, *, first: int) -> None:
         super().__init__(error.code, error.message, where=error.where, is_final=error.is_final)
+        self.packed = packed
         self.first = first
-        self.count = count
+
+    @property
+    def count(self) -> int:
+        """How many records were given up."""
+        return self.packed.count
 
 
 class PackedDelivery:
@@ -116,7 +121,8 @@ class PackedDelivery:
                 case Written(base_offset):
                     ranges.append(DeliveredRange(batch.partition, first, batch.count, base_offset))
                 case Failed(error):
-                    raise PackedFailed(error, first=first, count=batch.count)
+                    assert batch.packed is not None, "halves of what was packed are packed"
+                    raise PackedFailed(error, batch.packed, first=first)
                 case _:
                     raise RuntimeError("The batch is not settled yet.")
         return ranges

@@ -138,10 +138,14 @@ class Packed:
         )
         return _with_header(self.body, header, self.codec)
 
+    def records(self) -> list[Record]:
+        """The records again, with offsets from 0 on."""
+        return kernel.decode(decompress(self.codec, self.body), self.count, 0, self.base_timestamp, None)
+
     def halves(self) -> tuple[Packed, Packed]:
         """The first half of the records, and the others."""
         assert self.count > 1, "a single record has no halves"
-        records = kernel.decode(decompress(self.codec, self.body), self.count, 0, self.base_timestamp, None)
+        records = self.records()
         middle = self.count // 2
         return self._part(records[:middle]), self._part(records[middle:])
 
