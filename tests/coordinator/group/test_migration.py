@@ -287,6 +287,25 @@ def test_a_group_may_go_there_and_back_again() -> None:
     assert sorted(b.names + c.names + d.names) == [f"t{number}" for number in range(6)]
 
 
+def test_who_has_not_joined_again_keeps_what_it_had_there_and_back() -> None:
+    """Found by seed 45 of the groups: the classic group had what members were to have, not what they had."""
+    group = Consumers({"t": 2})
+    c = Classic(group, "t")
+    classic_group(group, c)
+    # c hears neither of a nor of b: it reads on.
+    a = Consumer(group, "a", "t").join()
+    assert group.is_to_have(c.member_id) == ["t0"]
+    a.leave()
+    assert kind(group) is ClassicGroup
+    b = Consumer(group, "b", "t").join()
+    assert kind(group) is ConsumerGroup
+    assert (b.names, c.names) == ([], ["t0", "t1"])
+    group.reload()
+    assert group.has(c.member_id) == ["t0", "t1"]
+    rest(b, c)
+    assert sorted(b.names + c.names) == ["t0", "t1"]
+
+
 @pytest.mark.parametrize("policy", ["upgrade", "Disabled"])
 def test_a_group_stays_a_consumer_group_if_it_may_not_go_back(policy: str) -> None:
     group = Consumers({"t": 6}, group_consumer_migration_policy=policy)

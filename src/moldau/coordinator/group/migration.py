@@ -169,9 +169,12 @@ class Migration:
         if Policy.DOWNGRADE not in _policy(settings):
             return False
         classic = _classic_group(group, members, circumstances.wall_ms)
+        # Not what they are to have: whoever loads this, or makes it a consumer group again before all have
+        # joined, must know what each may still be reading.
+        held = {each.member_id: _held(each) for each in members}
         assignments = {
             each.member_id: write_assignment(
-                group.target.get(each.member_id, {}),
+                held[each.member_id],
                 read_version(each.metadata(classic.protocol)),
                 circumstances.image,
             )
@@ -234,6 +237,14 @@ def _last_assigned(data: bytes, image: Image, taken: dict[tuple[TopicId, int], N
 
 def _assigned(member: Member) -> Partitions:
     return without_epochs(member.current.assigned)
+
+
+def _held(member: Member) -> Partitions:
+    """What a member may be reading: all that it was given and has not given up."""
+    held = {topic_id: [*epochs] for topic_id, epochs in member.current.assigned.items()}
+    for topic_id, epochs in member.current.revoking.items():
+        held.setdefault(topic_id, []).extend(epochs)
+    return {topic_id: tuple(sorted(numbers)) for topic_id, numbers in held.items()}
 
 
 def _classic_group(group: ConsumerGroup, members: Iterable[Member], wall_ms: int) -> ClassicGroup:
