@@ -3,7 +3,7 @@
 from coordinator.group.consumer.consumers import Consumer, Consumers, settle
 from coordinator.group.live import GROUP
 
-from moldau.coordinator.group.consumer.history import Cause, What
+from moldau.coordinator.group.history import Cause, What
 from moldau.model.errors import ErrorCode
 from moldau.wire.messages.consumer_groups import (
     ConsumerGroupDescribeAssignment,

@@ -8,7 +8,6 @@ from dataclasses import replace
 from moldau.coordinator.group.assignors import ASSIGNORS, NO_RACKS, Partitions, Subscriber
 from moldau.coordinator.group.consumer.group import ConsumerGroup
 from moldau.coordinator.group.consumer.hashing import TopicHashes
-from moldau.coordinator.group.consumer.history import Cause, What
 from moldau.coordinator.group.consumer.member import (
     JOINING,
     CurrentAssignment,
@@ -29,6 +28,7 @@ from moldau.coordinator.group.consumer.records import (
     target_record,
 )
 from moldau.coordinator.group.consumer.regexes import ResolvedRegex, matching
+from moldau.coordinator.group.history import Cause, What
 from moldau.coordinator.shard import CoordinatorRecord
 from moldau.metadata.image import Image
 from moldau.model.ids import TopicId, TopicName

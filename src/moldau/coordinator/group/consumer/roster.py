@@ -9,12 +9,12 @@ from moldau.coordinator.group.assignors import ASSIGNORS
 from moldau.coordinator.group.consumer.change import GroupChange
 from moldau.coordinator.group.consumer.group import ConsumerGroup
 from moldau.coordinator.group.consumer.hashing import TopicHashes
-from moldau.coordinator.group.consumer.history import Cause, Histories, What
 from moldau.coordinator.group.consumer.member import Member, MemberState
 from moldau.coordinator.group.consumer.reconcile import Owned
 from moldau.coordinator.group.consumer.records import check_sizes
 from moldau.coordinator.group.consumer.sessions import RevocationOver, SessionOver, Sessions
 from moldau.coordinator.group.group import Group
+from moldau.coordinator.group.history import Cause, Histories, What
 from moldau.coordinator.group.state import GroupState
 from moldau.coordinator.shard import Circumstances, Draft
 from moldau.model.errors import ErrorCode, KafkaError
