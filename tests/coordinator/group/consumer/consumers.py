@@ -152,7 +152,7 @@ class Consumers(Live):
         """Why the group was assigned anew, as sentences."""
         return [
             " ".join(filter(None, (cause.member_id, cause.what.value)))
-            for rebalance in self.shard.consumer.rebalances(GROUP)
+            for rebalance in self.shard.state.histories.of(GROUP)
             for cause in rebalance.causes
         ]
 

@@ -24,6 +24,7 @@ from moldau.coordinator.group.classic.group import (
 )
 from moldau.coordinator.group.classic.guests import Guests
 from moldau.coordinator.group.group import Group, GroupKind
+from moldau.coordinator.group.history import Cause, What, person
 from moldau.coordinator.group.part import Alarm, Applier, Decider
 from moldau.coordinator.group.records import size_of
 from moldau.coordinator.group.state import GroupState
@@ -68,6 +69,8 @@ _LEAVE_SEVERAL: Final = 3
 # A new member has no id yet to send heartbeats with, and its connection is not read while its join is parked.
 # So it is let go after this long; one that is still there tries again.
 _NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * MINUTE_MS
+# Thousands may come at once, and the first ones tell enough.
+_CAUSES_MAX: Final = 100
 
 Decided = ShardDecision[Response | None]
 
@@ -147,7 +150,7 @@ class ClassicProtocol:
             if isinstance(group, ClassicGroup):
                 for pending in group.pending.values():
                     pending.cancel()
-                self._state.forget(group)
+                self._state.forget(group, is_moved=group.is_dismissed)
             return
         if not isinstance(group, ClassicGroup):
             group = self._groups[key.group] = ClassicGroup(key.group)
@@ -279,6 +282,7 @@ class ClassicProtocol:
             is_new=True,
         )
         group.add(member)
+        _note(group, What.JOINED, member)
         self._park_join(group, member, ticket, draft)
         self._expect(group, member, circumstances, timeout_ms=_NEW_MEMBER_JOIN_TIMEOUT_MS)
         self._rebalance(group, draft, circumstances)
@@ -301,6 +305,8 @@ class ClassicProtocol:
             case Stable() if is_unchanged and not is_leader:
                 return _joined(group, member, ticket, is_leader=False)
         # A leader that joins again has seen something change that concerns the assignment.
+        if not isinstance(group.state, PreparingRebalance):
+            _note(group, What.LEADER_JOINED if is_unchanged else What.JOINED_ANEW, member)
         group.update(
             member,
             request.protocols,
@@ -343,6 +349,7 @@ class ClassicProtocol:
                 return _joined(group, member, ticket, is_leader=is_leader, skip_assignment=is_leader)
             # A leader that cannot be told to keep the assignment must not know that it is the leader.
             return _joined(group, member, ticket, is_leader=False, leader_id=old_leader_id)
+        _note(group, What.RETURNED, member)
         self._park_join(group, member, ticket, draft)
         self._rebalance(group, draft, circumstances)
         return None
@@ -404,12 +411,17 @@ class ClassicProtocol:
         group.rebalance.cancel()
         for member in list(group.members.values()):
             if member.join is None and member.instance_id is None:
+                _note(group, What.JOIN_OVER, member)
                 self._remove(group, member, draft)
         if not group.elect_joined_leader() and group.members:
             # Only static members are left, and none of them is here: wait until they come, or expire.
             self._timers.set(group.rebalance, circumstances.now_ms + group.rebalance_timeout_ms())
             return
         group.generation += 1
+        causes, group.causes = group.causes, []
+        self._state.histories.add(
+            group.group_id, wall_ms=circumstances.wall_ms, epoch=group.generation, causes=causes
+        )
         if not group.members:
             group.protocol = None
             _enter(group, Empty(), circumstances)
@@ -537,6 +549,7 @@ class ClassicProtocol:
             member = group.member(member_id, instance_id)
         except KafkaError as error:
             return error.code
+        _note(group, What.LEFT, member)
         self._remove(group, member, draft)
         return ErrorCode.NONE
 
@@ -557,6 +570,7 @@ class ClassicProtocol:
         if member.is_waited_upon:
             # Its time begins anew when it is answered.
             return
+        _note(group, What.SESSION_OVER, member)
         self._remove(group, member, draft)
         if isinstance(group.state, PreparingRebalance):
             self._complete_if_all_joined(group, draft, circumstances)
@@ -590,6 +604,7 @@ class ClassicProtocol:
             return
         late = [group.members[member_id] for member_id in state.unsynced]
         for member in late:
+            _note(group, What.SYNC_OVER, member)
             self._remove(group, member, draft)
         if late:
             self._prepare_rebalance(group, draft, circumstances)
@@ -604,10 +619,12 @@ class ClassicProtocol:
         for member in group.members.values():
             self._expect(group, member, circumstances)
         if not is_settled:
+            group.causes.append(Cause(What.MOVED))
             self._prepare_rebalance(group, draft, circumstances)
 
     def dismiss(self, group: ClassicGroup, draft: Draft) -> None:
         """The group is of another kind now, which expects its members to join again."""
+        group.is_dismissed = True
         for member in group.members.values():
             join = _no_join(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id, member.join)
             self._answer_join(group, member, join, draft)
@@ -770,6 +787,13 @@ def _rebalance_timeout_ms(request: JoinGroupRequest, ticket: Ticket) -> int:
     """Version 0 knows one timeout for both."""
     is_known = ticket.version >= _REBALANCE_TIMEOUT
     return request.rebalance_timeout_ms if is_known else request.session_timeout_ms
+
+
+def _note(group: ClassicGroup, what: What, member: Member) -> None:
+    """Remember why there will be another generation."""
+    if len(group.causes) < _CAUSES_MAX:
+        who = person(member.instance_id, client_id=member.client_id, host=member.client_host)
+        group.causes.append(Cause(what, member.member_id, who))
 
 
 def _enter(group: ClassicGroup, state: State, circumstances: Circumstances) -> None:
