@@ -104,11 +104,9 @@ class _Piles:
             return []
         # How each rack was reached first: from which, by giving it which bundle.
         came: dict[_Rack, tuple[_Rack, int]] = {}
-        to_visit: deque[_Rack] = deque()
-        for there in near:
-            if there in self._piles:
-                came[there] = (rack, place)
-                to_visit.append(there)
+        to_visit: deque[_Rack] = deque(there for there in near if there in self._piles)
+        for first in to_visit:
+            came[first] = (rack, place)
         while to_visit:
             here = to_visit.popleft()
             for given, goes_to in self._gifts(here):
