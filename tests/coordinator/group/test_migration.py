@@ -146,6 +146,24 @@ def test_a_partition_that_a_careless_assignor_gave_to_two_stays_with_one() -> No
     assert sorted(a.names + c.names + d.names) == ["t0", "t1"]
 
 
+def test_what_a_cooperative_member_has_yet_to_give_up_is_its_own() -> None:
+    """Found by seed 373 of the groups: it was assigned less, and had not heard of that."""
+    group = Consumers({"t": 2})
+    c = Classic(group, "t", is_cooperative=True)
+    classic_group(group, c)
+    d = Classic(group, "t", is_cooperative=True)
+    joining, again = d.ask_join(), c.ask_join()
+    for each, joined in ((c, again), (d, joining)):
+        assert each.taken_in(joined) is ErrorCode.NONE
+    # c is the leader, and is to give t1 up before anybody else gets it.
+    group.sync(c.member_id, c.generation, {c.member_id: assignment_of(("t", 0))}, protocol_name=c.protocol)
+    a = Consumer(group, "a", "t").join()
+    assert (a.names, c.names, group.has(c.member_id)) == ([], ["t0", "t1"], ["t0", "t1"])
+    c.must_join = d.must_join = True
+    rest(a, c, d)
+    assert sorted(a.names + c.names + d.names) == ["t0", "t1"]
+
+
 def test_an_empty_classic_group_just_becomes_one() -> None:
     group = Consumers({"t": 2})
     assert group.commit({("t", 0): 5}) is ErrorCode.NONE
