@@ -30,7 +30,7 @@ _EPOCH_OF_LAST_SINCE = 12
 _REPLIES_AHEAD_MAX = 2
 _RESETS = {"earliest": EARLIEST, "latest": LATEST}
 _NO_END = 2**63 - 1
-_NO_ENDS: Mapping[TopicPartition, int] = {}
+NO_ENDS: Mapping[TopicPartition, int] = {}
 
 
 class ConsumerRecord(NamedTuple):
@@ -279,7 +279,7 @@ class Consumer:
     ) -> None:
         self.abandon()
 
-    async def _has_data(self, timeout_ms: int, ends: Mapping[TopicPartition, int] = _NO_ENDS) -> bool:
+    async def _has_data(self, timeout_ms: int, ends: Mapping[TopicPartition, int] = NO_ENDS) -> bool:
         self._check_open()
         await self._resolve_topics()
         deadline_ms = self._clock.now_ms() + timeout_ms
@@ -298,7 +298,7 @@ class Consumer:
         if self.is_closed:
             raise ClientError(ErrorCode.INVALID_REQUEST, "The consumer is closed.")
 
-    def _readable(self, ends: Mapping[TopicPartition, int] = _NO_ENDS) -> list[_Assigned]:
+    def _readable(self, ends: Mapping[TopicPartition, int] = NO_ENDS) -> list[_Assigned]:
         """Those with something to give out; whoever has come to its end has not, though more was fetched."""
         return [
             state
