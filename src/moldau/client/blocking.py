@@ -136,6 +136,10 @@ class BlockingClient:
         )
         return BlockingGroupConsumer(make(), self._thread)
 
+    def start(self, work: Callable[[Client], Coroutine[object, object, T]]) -> Future[T]:
+        """Set something going with the async client, without waiting for it."""
+        return self._thread.start(work(self._client))
+
     def close(self) -> None:
         """Flush what producers hold, and end everything."""
         if not self._life.done():

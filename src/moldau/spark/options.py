@@ -79,8 +79,8 @@ OPTIONS: Final = (
         '`earliest`, `latest` or `{"topic": {"0": 23, "1": -2}}`',
         "`latest` (stream), `earliest` (batch)",
         READ,
-        "Where to begin; in JSON -2 is earliest, -1 latest. A batch cannot begin at the latest, and a stream that"
-        " is restarted goes on where it was.",
+        "Where to begin; in JSON -2 is earliest, -1 latest. A batch cannot begin at the latest, and a stream"
+        " that is restarted goes on where it was.",
     ),
     Option(
         "startingTimestamp",
@@ -116,8 +116,8 @@ OPTIONS: Final = (
         "milliseconds",
         "",
         (Use.BATCH,),
-        "Stop, in all partitions, at the first record with this timestamp or a later one; at the end if there is"
-        " none. Goes before `endingOffsetsByTimestamp` and `endingOffsets`.",
+        "Stop, in all partitions, at the first record with this timestamp or a later one; at the end if there"
+        " is none. Goes before `endingOffsetsByTimestamp` and `endingOffsets`.",
     ),
     Option(
         "endingOffsetsByTimestamp",
@@ -131,8 +131,8 @@ OPTIONS: Final = (
         "`true` or `false`",
         "`true`",
         READ,
-        "Whether to fail where records are gone that were to be read: deleted, expired, truncated. With `false`"
-        " the query says so in its log and goes on with what is there.",
+        "Whether to fail where records are gone that were to be read: deleted, expired, truncated. With"
+        " `false` the query says so in its log and goes on with what is there.",
     ),
     Option(
         "includeHeaders", "`true` or `false`", "`false`", EVERYWHERE, "Whether there is a column `headers`."
@@ -174,7 +174,8 @@ OPTIONS: Final = (
         "text",
         "`spark-moldau-source`",
         (Use.STREAM,),
-        "The stream commits its offsets to the group `<prefix>-<id>`, with an id that it keeps in its checkpoint.",
+        "The stream commits its offsets to the group `<prefix>-<id>`, with an id that it keeps in its"
+        " checkpoint.",
     ),
     Option(
         "kafka.group.id",
@@ -237,7 +238,7 @@ _SETTINGS: Final = tuple(row.name.replace("_", ".") for row in fields(ClientSett
 
 
 def settings_of(options: Mapping[str, str]) -> dict[str, SettingValue]:
-    """The settings for `moldau.client` among the options `kafka.*`; InvalidSetting says what cannot be had."""
+    """The settings for `moldau.client` among the options `kafka.*`; InvalidSetting: it cannot be had."""
     settings: dict[str, SettingValue] = {}
     for name, value in options.items():
         setting = name.lower().removeprefix(KAFKA_PREFIX)
