@@ -12,7 +12,7 @@ from moldau.spark.pipelines.projects import Project
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 _MODULE_PREFIX: Final = "moldau_pipeline_"
 
@@ -48,7 +48,8 @@ def call(project: Project, spark: SparkSession, setup: Setup) -> None:
 
 
 def _start_what_is_returned(result: object) -> None:
-    from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     if result is None or isinstance(result, StreamingQuery | NotStarted):
         return
@@ -90,4 +91,4 @@ def wait_for_queries(
 def _pickle_by_value(module: object) -> None:
     from pyspark import cloudpickle
 
-    cloudpickle.register_pickle_by_value(module)
+    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
