@@ -33,10 +33,8 @@ def pipeline(spark: SparkSession) -> None:
         F.to_json(F.struct("page", F.col("window.start").alias("minute"))).alias("key"),
         F.to_json(F.struct("count")).alias("value"),
     )
-    # The name says where its checkpoint is, so it stays when the pipeline is changed.
-    rows.writeStream.queryName("counts").outputMode("update").format("moldau").option(
-        "topic", "click-counts"
-    ).start()
+    # A count is written once, when its minute is over. The name says where the checkpoint is, so let it stay.
+    rows.writeStream.queryName("counts").format("moldau").option("topic", "click-counts").start()
 '''
 
 _DECLARATIVE: Final = '''\
