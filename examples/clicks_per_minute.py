@@ -2,11 +2,11 @@
 
     moldau pipeline run examples/clicks_per_minute.py --set spark.clicks.table=file:///data/clicks-per-minute
 
-It reads the topic `clicks`, whose values are JSON such as {"id": 7, "page": "/home", "at": "2030-05-17T12:00:04Z"}.
+It reads the topic `clicks`, whose values are JSON: {"id": 7, "page": "/home", "at": "2030-05-17T12:00:04Z"}.
 """
 
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions as sf
 
 CLICK = "id BIGINT, page STRING, at TIMESTAMP"
 # A click may come two minutes, by its own clock, behind the latest one; then its minute is over.
@@ -23,16 +23,16 @@ def pipeline(spark: SparkSession) -> None:
 def read_clicks(spark: SparkSession) -> DataFrame:
     """Rows of `id`, `page` and `at`."""
     records = spark.readStream.format("moldau").option("subscribe", "clicks")
-    click = F.from_json(F.col("value").cast("string"), CLICK)
+    click = sf.from_json(sf.col("value").cast("string"), CLICK)
     return records.option("startingOffsets", "earliest").load().select(click.alias("click")).select("click.*")
 
 
 def clicks_per_minute(clicks: DataFrame) -> DataFrame:
     """Rows of `page`, `minute` and `clicks`, by the time that stands in the click."""
-    window = F.window("at", "1 minute")
+    window = sf.window("at", "1 minute")
     counts = clicks.withWatermark("at", LATENESS).groupBy(window.alias("window"), "page")
-    return counts.agg(F.count("*").alias("clicks")).select(
-        "page", F.col("window.start").alias("minute"), "clicks"
+    return counts.agg(sf.count("*").alias("clicks")).select(
+        "page", sf.col("window.start").alias("minute"), "clicks"
     )
 
 
@@ -54,4 +54,4 @@ def write_topic(counts: DataFrame, topic: str) -> None:
 
 def json(*columns: str) -> Column:
     """These columns as a JSON object."""
-    return F.to_json(F.struct(*columns))
+    return sf.to_json(sf.struct(*columns))

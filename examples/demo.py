@@ -1,8 +1,9 @@
-"""What `make demo` runs: a broker, a stream of clicks, Spark counting them, a kill -9, and a count of the counts.
+"""What `make demo` runs: a broker, a stream of clicks, Spark counting them, a kill -9, and a check of it all.
 
-A broker is started, and clicks are written to it as they happen. A pipeline on Spark (clicks_per_minute.py) counts
-them by page and minute, into a compacted topic and into a table of Parquet files. On the way the broker is killed
-with -9 and started again on what it had written to disk. At the end every click must have been counted once.
+A broker is started, and clicks are written to it as they happen. A pipeline on Spark (clicks_per_minute.py)
+counts them by page and minute, into a compacted topic and into a table of Parquet files. On the way the broker
+is killed with -9 and started again on what it had written to disk. At the end every click must have been
+counted once.
 """
 
 from __future__ import annotations
@@ -39,9 +40,20 @@ BROKER: Final = 1
 BROKER_IS_AWAY_S: Final = 2.0
 
 FIRST_MINUTE: Final = datetime(2030, 5, 17, 12, 0, tzinfo=UTC)
-PAGES: Final = ("/", "/search", "/product", "/cart", "/checkout", "/login", "/help", "/news", "/jobs", "/about")
-# How far behind the latest click one may come. With the time that the producer keeps clicks back for, it is less
-# than the pipeline waits for, so that no click is too late.
+PAGES: Final = (
+    "/",
+    "/search",
+    "/product",
+    "/cart",
+    "/checkout",
+    "/login",
+    "/help",
+    "/news",
+    "/jobs",
+    "/about",
+)
+# How far behind the latest click one may come. With the time for which the producer keeps clicks back, it is
+# less than the pipeline waits for, so that no click is too late.
 STRAGGLE_S: Final = 30.0
 UNACKNOWLEDGED_S: Final = 60.0
 SLICES_PER_MINUTE: Final = 10
@@ -96,7 +108,9 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[Options, bool, bool]:
     parser.add_argument("--timeout", type=float, default=600.0, help="when to give up, in seconds")
     parser.add_argument("--png", type=Path, default=Path("moldau-demo.png"), help="where the picture goes")
     parser.add_argument("--no-png", action="store_true", help="paint in the terminal only")
-    parser.add_argument("--json", action="store_true", help="print the outcome as JSON, and the story to stderr")
+    parser.add_argument(
+        "--json", action="store_true", help="print the outcome as JSON, and the story to stderr"
+    )
     parser.add_argument("--check", action="store_true", help="only say whether Java is there")
     given = parser.parse_args(arguments)
     png = None if given.no_png else given.png
@@ -119,30 +133,35 @@ async def story(options: Options, folder: Path, show: Show) -> dict[str, object]
     clicks = Clicks(options)
     table = folder / "table"
     show.say("A broker is started, with its data in a directory that is gone afterwards.")
-    async with moldau.cluster(folder=folder / "brokers") as cluster:
-        async with connect(cluster.bootstrap_servers, linger_ms=10, delivery_timeout_ms=120_000) as client:
-            await create_topics(client)
-            show.say(f"It serves at {cluster.bootstrap_servers}. Spark is started, which takes a while.")
-            async with running_pipeline(cluster.bootstrap_servers, table, folder, show) as pipeline:
-                producing = asyncio.create_task(produce(client, clicks, pipeline, show))
-                killing = asyncio.create_task(kill_on_the_way(cluster, clicks, pipeline, show))
-                watching = asyncio.create_task(pipeline.watch())
-                began = time.monotonic()
-                try:
-                    await first_failure(options.timeout_s, watching, producing, killing)
-                    await until_all_is_counted(table, clicks, watching, began + options.timeout_s, show)
-                finally:
-                    for task in (producing, killing, watching):
-                        task.cancel()
-            show.say("Spark has finished its micro-batches and stopped. Now every click is looked for.")
-            records = await read_topic(client, CLICKS_TOPIC)
-            updates = await read_topic(client, COUNTS_TOPIC)
+    async with (
+        moldau.cluster(folder=folder / "brokers") as cluster,
+        connect(cluster.bootstrap_servers, linger_ms=10, delivery_timeout_ms=120_000) as client,
+    ):
+        await create_topics(client)
+        show.say(f"It serves at {cluster.bootstrap_servers}. Spark is started, which takes a while.")
+        async with running_pipeline(cluster.bootstrap_servers, table, folder, show) as pipeline:
+            producing = asyncio.create_task(produce(client, clicks, pipeline, show))
+            killing = asyncio.create_task(kill_on_the_way(cluster, clicks, pipeline, show))
+            watching = asyncio.create_task(pipeline.watch())
+            deadline = time.monotonic() + options.timeout_s
+            try:
+                await first_failure(options.timeout_s, watching, producing, killing)
+                await until_all_is_counted(table, clicks, pipeline, watching, deadline, show)
+            finally:
+                for task in (producing, killing, watching):
+                    task.cancel()
+        show.say("Spark has finished its micro-batches and stopped. Now every click is looked for.")
+        records = await read_topic(client, CLICKS_TOPIC)
+        updates = await read_topic(client, COUNTS_TOPIC)
     expected = clicks.by_page_and_minute()
     check_clicks([json.loads(value) for _, value in records], clicks)
     check_counts("the Parquet table", read_table(table), expected)
     check_counts("the compacted topic", last_values(updates), expected)
-    show.say(f"{len(clicks.sent):,} clicks are in the topic, each once, and {len(expected):,} counts add up to them:")
-    show.say("in the Parquet table each count is there once, in the compacted topic the last of each is right.")
+    if not 0 < clicks.acknowledged_at_kill < len(clicks.sent):
+        raise Wrong(f"the broker was not killed on the way, but after {clicks.acknowledged_at_kill} clicks")
+    total, counts = len(clicks.sent), len(expected)
+    show.say(f"{total:,} clicks are in the topic, each once, and {counts:,} counts add up to them:")
+    show.say("in the Parquet table each count is there once, in the compacted topic the last one is right.")
     painted = paint(expected, options.png, show)
     return {
         "ok": True,
@@ -186,10 +205,10 @@ async def produce(client: Client, clicks: Clicks, pipeline: Pipeline, show: Show
                 key = click["page"].encode()
                 deliveries.append(await producer.send(CLICKS_TOPIC, json.dumps(click).encode(), key=key))
             waiting.append((part.at_s, deliveries))
-            clicks.sent_slices = number + 1
+            if number >= clicks.slice_count * 6 // 10:
+                clicks.is_well_under_way.set()
         while waiting:
             await acknowledged(waiting.popleft()[1], clicks, show)
-        clicks.is_all_written.set()
         end = {"id": -1, "page": END_OF_STREAM, "at": clicks.time(60.0 * clicks.minutes + 3_600)}
         await (await producer.send(CLICKS_TOPIC, json.dumps(end).encode(), key=END_OF_STREAM.encode()))
     show.say("All clicks are acknowledged. A last event passes the watermark, so that the last minutes end.")
@@ -206,15 +225,15 @@ async def acknowledged(deliveries: Sequence[Delivery], clicks: Clicks, show: Sho
 async def kill_on_the_way(cluster: AsyncCluster, clicks: Clicks, pipeline: Pipeline, show: Show) -> None:
     """End the broker as the kernel does when there is no memory left, while clicks come and are counted."""
     await pipeline.has_counted.wait()
-    while clicks.sent_slices < clicks.slice_count * 6 // 10:
-        await asyncio.sleep(0.01)
+    await clicks.is_well_under_way.wait()
     clicks.acknowledged_at_kill = clicks.acknowledged
     await cluster.kill(BROKER)
     show.say("kill -9: the broker is gone. Clicks wait in the producer, Spark waits for the broker.")
     await asyncio.sleep(BROKER_IS_AWAY_S)
     began = time.monotonic()
     await cluster.restart(BROKER)
-    show.say(f"The broker is started again on the same directory, and serves after {time.monotonic() - began:.1f} s.")
+    took_s = time.monotonic() - began
+    show.say(f"The broker is started again on the same directory, and serves after {took_s:.1f} s.")
 
 
 async def first_failure(timeout_s: float, watching: asyncio.Task[None], *tasks: asyncio.Task[None]) -> None:
@@ -231,10 +250,15 @@ async def first_failure(timeout_s: float, watching: asyncio.Task[None], *tasks: 
 
 
 async def until_all_is_counted(
-    table: Path, clicks: Clicks, watching: asyncio.Task[None], deadline: float, show: Show
+    table: Path,
+    clicks: Clicks,
+    pipeline: Pipeline,
+    watching: asyncio.Task[None],
+    deadline: float,
+    show: Show,
 ) -> None:
-    """Wait until the table holds as many clicks as were written; what they are is checked later."""
-    while (counted := read_table(table).total()) < len(clicks.sent):
+    """Wait until as many clicks have arrived on both ways as were written; what they are is checked later."""
+    while (counted := read_table(table).total()) < len(clicks.sent) or pipeline.rows("topic") <= counted:
         show.counts("counted", counted)
         if watching.done():
             watching.result()
@@ -243,7 +267,7 @@ async def until_all_is_counted(
                 f"{counted} of {len(clicks.sent)} clicks were counted in time:"
                 f" {differences(read_table(table), clicks.by_page_and_minute())}"
             )
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.5)
     show.counts("counted", counted)
 
 
@@ -265,10 +289,9 @@ class Clicks:
     options: Options
     planned: list[tuple[float, dict[str, Any]]] = field(default_factory=list)
     sent: list[Mapping[str, Any]] = field(default_factory=list)
-    sent_slices: int = 0
     acknowledged: int = 0
     acknowledged_at_kill: int = 0
-    is_all_written: asyncio.Event = field(default_factory=asyncio.Event)
+    is_well_under_way: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
         chance = random.Random(17)
@@ -277,7 +300,8 @@ class Clicks:
             came_s = 60.0 * self.minutes * number / self.options.clicks
             # Each page has its hour, and some are more popular than others.
             weights = [
-                (1.0 + 3.0 * max(0.0, 1.0 - abs(came_s / 60 / self.minutes - page / len(PAGES)) * 4)) / (page + 2)
+                (1.0 + 3.0 * max(0.0, 1.0 - abs(came_s / 60 / self.minutes - page / len(PAGES)) * 4))
+                / (page + 2)
                 for page in pages
             ]
             (page,) = chance.choices(pages, weights)
@@ -346,9 +370,14 @@ class Pipeline:
         """Let it finish what it is at."""
         if self._process.returncode is None:
             self._process.send_signal(signal.SIGTERM)
-        code = await self._process.wait()
-        if code != 0:
-            raise Wrong(f"the pipeline ended with code {code}:\n{self.said()}")
+        # Nobody else reads what it says by now.
+        await self._process.communicate()
+        if self._process.returncode != 0:
+            raise Wrong(f"the pipeline ended with code {self._process.returncode}:\n{self.said()}")
+
+    def rows(self, query: str) -> int:
+        """How many rows a query has dealt with."""
+        return self._rows.get(query, 0)
 
     def said(self) -> str:
         """The end of what it has complained of."""
@@ -370,7 +399,11 @@ async def running_pipeline(servers: str, table: Path, folder: Path, show: Show) 
         *("--set", f"spark.clicks.table={table.as_uri()}", "--set", "spark.ui.enabled=false"),
         *("--set", "spark.sql.session.timeZone=UTC"),
     ]
-    environment = {**os.environ, "MOLDAU_PIPELINES_DIR": str(folder / "pipelines"), "XDG_STATE_HOME": str(folder)}
+    environment = {
+        **os.environ,
+        "MOLDAU_PIPELINES_DIR": str(folder / "pipelines"),
+        "XDG_STATE_HOME": str(folder),
+    }
     with log.open("wb") as errors:
         process = await asyncio.create_subprocess_exec(
             *command, stdout=asyncio.subprocess.PIPE, stderr=errors, env=environment, start_new_session=True
@@ -387,7 +420,7 @@ async def running_pipeline(servers: str, table: Path, folder: Path, show: Show) 
 
 
 def read_table(table: Path) -> Counts:
-    """The counts in the files that Spark has committed; what a failed task has left behind is not among them."""
+    """The counts in the files that Spark has committed, without what a failed task may have left behind."""
     import pyarrow.parquet
 
     found: Counts = Counter()
@@ -440,14 +473,14 @@ def last_values(records: Sequence[tuple[str, str]]) -> Counts:
 
 
 def check_clicks(found: Sequence[Mapping[str, Any]], clicks: Clicks) -> None:
-    """Every click is in the topic once; what was acknowledged is not lost, what was repeated is not there twice."""
+    """Every click is in the topic once: what was acknowledged is not lost, what was sent again not doubled."""
     ids = Counter(click["id"] for click in found if click["page"] != END_OF_STREAM)
     lost = [click["id"] for click in clicks.sent if click["id"] not in ids]
     twice = [each for each, times in ids.items() if times > 1]
     if lost or twice or len(ids) != len(clicks.sent):
         raise Wrong(
-            f"of {len(clicks.sent)} clicks that were acknowledged {len(lost)} are lost and {len(twice)} are in the"
-            f" topic twice: {(lost + twice)[:5]}"
+            f"of {len(clicks.sent)} clicks that were acknowledged {len(lost)} are lost and {len(twice)} are in"
+            f" the topic twice: {(lost + twice)[:5]}"
         )
 
 
@@ -530,7 +563,12 @@ class Show:
 
         self._console = Console(file=stream, highlight=False, soft_wrap=True)
         self.is_terminal = self._console.is_terminal and not os.environ.get("NO_COLOR")
-        columns = (TextColumn("{task.description:>15}"), BarColumn(40), MofNCompleteColumn(), TimeElapsedColumn())
+        columns = (
+            TextColumn("{task.description:>15}"),
+            BarColumn(40),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+        )
         self._bars = Progress(*columns, console=self._console, disable=not self._console.is_terminal)
         self._tasks: dict[str, Any] = {}
         self._shown: dict[str, float] = {}

@@ -260,9 +260,7 @@ class Runner:
             functions.call(self._request.project, session.spark)
             self._queries_were_seen = bool(setup.queries)
             self._started = tuple(setup.names)
-            functions.wait_for_queries(
-                setup.queries, is_stopping=self._stop.is_set, sleep=self._is_over.wait
-            )
+            functions.wait_for_queries(setup.queries, is_stopping=self._stop.is_set, sleep=self._is_over.wait)
 
     def _work_on_graph(self, session: Session) -> None:
         request = self._request
