@@ -1,4 +1,4 @@
-"""Kills a driver, its Python workers and the broker under three streaming queries, and checks what they wrote.
+"""Kills driver, Python workers and broker under three streaming queries, and checks what they have written.
 
     python -m spark.chaos --kills 30 --seed 1
 

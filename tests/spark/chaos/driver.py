@@ -2,8 +2,8 @@
 
     table    the inputs, as Parquet files
     copy     the inputs as they are, into a topic
-    counts   how many inputs each key has had, into a topic: by foreachBatch, because Spark lets no data source
-             in Python have the rows that an aggregation has changed (output mode update)
+    counts   how many inputs each key has had, into a topic: with foreachBatch, because Spark does not let data
+             sources in Python have what an aggregation has changed (output mode update)
 
 A query that fails is started again from its checkpoint, as an operator would. Run as
 `python -m spark.chaos.driver SETUP`.

@@ -1,4 +1,4 @@
-"""What is sent into the pipelines: numbered records, each of which can be told from any other, and from damage."""
+"""What is sent into the pipelines: numbered records that can be told from each other, and from damaged ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads topics and groups as a stranger does: with librdkafka, so that our own client is not its own judge."""
+"""Reads topics and groups with librdkafka, so that our own client is not its own judge."""
 
 from __future__ import annotations
 
@@ -61,9 +61,7 @@ class Judge:
     def records(self, topic: str) -> list[Record]:
         """All that was read of a topic: of each partition, and so of each key, in order."""
         return [
-            record
-            for partition in range(PARTITIONS[topic])
-            for record in self._records[topic, partition]
+            record for partition in range(PARTITIONS[topic]) for record in self._records[topic, partition]
         ]
 
     def doubles(self, topic: str) -> int:

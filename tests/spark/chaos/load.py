@@ -1,4 +1,4 @@
-"""A producer that sends numbered inputs through all that happens to the broker, and knows what was acknowledged."""
+"""A producer that sends inputs whatever happens to the broker, and knows which were acknowledged."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from spark.chaos.plan import Role
 
 _DEATH_TIMEOUT_MS: Final = 10_000
 
-# What is on the command line of each; the daemon of the workers and the workers, which it forks, look the same.
+# How their command lines end. A daemon and the workers that it forks have the same.
 _TASKS: Final = "pyspark.daemon pyspark.worker"
 _SOURCE: Final = "python_streaming_source_runner"
 _SINK: Final = "python_streaming_sink_runner"

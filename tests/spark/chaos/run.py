@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -49,7 +50,7 @@ _SLOW_POLL_S: Final = 0.1
 _ORPHAN_TIMEOUT_S: Final = 20.0
 _LAG_TIMEOUT_S: Final = 30.0
 _BROKER: Final = 1
-# A worker that dies is one failed task; with the first master the task is repeated, with the second the query.
+# Where a worker has died, the task is repeated with the first of these, and the query has failed with the other.
 _MASTERS: Final = ("local[2,4]", "local[2]")
 
 Tell = Callable[[str], None]
@@ -119,7 +120,9 @@ class Outcome:
         if recoveries:
             middle = recoveries[len(recoveries) // 2]
             lines.append(f"recovered within {middle:.1f} s (median), {recoveries[-1]:.1f} s (at most)")
-        verdict = ["every input counted once in the table, and is in the topics"] if self.is_ok else self.findings
+        verdict = (
+            ["every input counted once in the table, and is in the topics"] if self.is_ok else self.findings
+        )
         return "\n".join([*lines, *verdict])
 
 
@@ -397,12 +400,12 @@ class Driver:
         """Kill the driver and its JVM, which are a process group; their workers are to notice by themselves."""
         assert self._process is not None
         session = self._process.pid
-        group = [each for each in processes.of_session(session) if each.group == session]
-        for process in group:
-            processes.kill(process)
+        before = processes.of_session(session)
+        group = [each for each in before if each.group == session]
+        # It leads the group and is not waited for yet, so that the number belongs to nobody else.
+        os.killpg(session, signal.SIGKILL)
         self._process.wait()
-        workers = len(processes.of_session(session))
-        return f"the driver ({len(group)} processes at once; {workers} workers were left)"
+        return f"the driver ({len(group)} processes at once, and {len(before) - len(group)} workers orphaned)"
 
     def kill_worker(self, kill: Kill) -> str:
         """Kill one of the Python processes that work for the JVM; waits until there is one in that role."""
