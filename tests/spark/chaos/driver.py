@@ -2,8 +2,8 @@
 
     table    the inputs, as Parquet files
     copy     the inputs as they are, into a topic
-    counts   how many inputs each key has had, into a topic: with foreachBatch, because Spark does not let data
-             sources in Python have what an aggregation has changed (output mode update)
+    counts   how many inputs each key has had, into a topic: with foreachBatch, because Spark does not give
+             data sources in Python what an aggregation has changed (output mode update)
 
 A query that fails is started again from its checkpoint, as an operator would. Run as
 `python -m spark.chaos.driver SETUP`.
@@ -28,7 +28,7 @@ from moldau.testing.broker import PARENT_VARIABLE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 FAILURES_MAX: Final = 40

@@ -1,4 +1,4 @@
-"""What is sent into the pipelines: numbered records that can be told from each other, and from damaged ones."""
+"""What is sent into the pipelines: numbered records, none of which can be taken for another."""
 
 from __future__ import annotations
 

@@ -23,7 +23,11 @@ class Judge:
     """Everything that topics hold, read on from where it was each time."""
 
     def __init__(self, bootstrap_servers: str) -> None:
-        settings = {"bootstrap.servers": bootstrap_servers, "log_level": 0, "reconnect.backoff.max.ms": 200}
+        settings: dict[str, str | int | float | bool] = {
+            "bootstrap.servers": bootstrap_servers,
+            "log_level": 0,
+            "reconnect.backoff.max.ms": 200,
+        }
         self._admin = AdminClient(settings)
         self._consumer = Consumer(
             {

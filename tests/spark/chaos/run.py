@@ -50,7 +50,7 @@ _SLOW_POLL_S: Final = 0.1
 _ORPHAN_TIMEOUT_S: Final = 20.0
 _LAG_TIMEOUT_S: Final = 30.0
 _BROKER: Final = 1
-# Where a worker has died, the task is repeated with the first of these, and the query has failed with the other.
+# When a worker dies, the task is repeated with the first of these, and the query fails with the other.
 _MASTERS: Final = ("local[2,4]", "local[2]")
 
 Tell = Callable[[str], None]
@@ -90,7 +90,7 @@ class Outcome:
     drivers: int = 0
     # Queries that failed and were started again by their driver, by what they said.
     failed_queries: dict[str, int] = field(default_factory=dict)
-    # Files of tasks that were killed, which the table's log does not name.
+    # Files of tasks that came to nothing, which the table's log does not name.
     unlisted_files: int = 0
     findings: list[str] = field(default_factory=list)
 
@@ -114,16 +114,14 @@ class Outcome:
             f"{self.acknowledged} inputs acknowledged of {self.sent}; {self.drivers} lives of the driver,"
             f" {sum(self.failed_queries.values())} queries started again within them",
             f"micro-batches: {_listed(self.micro_batches)}; written: {_listed(self.written)};"
-            f" {self.unlisted_files} files of killed tasks, which the table does not count",
+            f" {self.unlisted_files} files of tasks that came to nothing, which the table does not count",
             f"duplicates: {_listed(self.duplicates)}",
         ]
         if recoveries:
             middle = recoveries[len(recoveries) // 2]
             lines.append(f"recovered within {middle:.1f} s (median), {recoveries[-1]:.1f} s (at most)")
-        verdict = (
-            ["every input counted once in the table, and is in the topics"] if self.is_ok else self.findings
-        )
-        return "\n".join([*lines, *verdict])
+        lines += self.findings or ["the table has every input once, and the topics have all of them"]
+        return "\n".join(lines)
 
 
 def play(
@@ -397,7 +395,7 @@ class Driver:
             raise Stuck(f"driver: it has ended with {code}:\n{self.log_end()}")
 
     def kill(self) -> str:
-        """Kill the driver and its JVM, which are a process group; their workers are to notice by themselves."""
+        """Kill the driver and its JVM, which are a process group; their workers must notice by themselves."""
         assert self._process is not None
         session = self._process.pid
         before = processes.of_session(session)
@@ -451,7 +449,7 @@ class Driver:
 def _link_pyspark(folder: Path) -> None:
     """Let Python workers find PySpark where they look first, in the folder that they are started in.
 
-    Spark has them import it from a zip file without bytecode, which makes each of them thrice as slow to start.
+    Spark has them import it from a zip file without bytecode, which takes each of them a second more.
     """
     link = folder / "pyspark"
     if not link.exists():
