@@ -400,17 +400,17 @@ def test_progress_is_committed_to_a_group_of_the_query(broker: Cluster, topic: s
     assert committed(broker, group) == {place_of((topic, 0)): 15}
 
 
-def test_what_is_there_now_is_committed_to_its_end_before_spark_is_told_that_nothing_is_left(
-    broker: Cluster, topic: str
-) -> None:
+def test_a_query_that_ends_by_itself_has_committed_all(broker: Cluster, topic: str) -> None:
     group = f"group of {topic}"
     query = Query(broker, None, subscribe=topic, **{"kafka.group.id": group})
-    send(broker, topic, *numbers(10))
-    query.reader.prepareForTriggerAvailableNow()
-    while query.batch(ReadMaxRows(3)):
-        pass
-    # No `stop`: Spark ends the process of the reader before it could be called.
-    assert committed(broker, group) == {place_of((topic, 0)): 10}
+    for count in (10, 20):
+        send(broker, topic, *numbers(10))
+        query = query.restarted()
+        query.reader.prepareForTriggerAvailableNow()
+        while query.batch():
+            pass
+        # Spark may kill the process now, without a word.
+        assert committed(broker, group) == {place_of((topic, 0)): count}
 
 
 def test_only_what_is_processed_is_committed(broker: Cluster, topic: str) -> None:
