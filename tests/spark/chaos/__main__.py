@@ -25,7 +25,7 @@ def main() -> int:
     )
     parser.add_argument("--kills", type=int, default=30, help="how many (default: 30)")
     parser.add_argument("--seed", type=int, default=0, help="for victims and moments (default: 0)")
-    parser.add_argument("--rate", type=int, default=300, help="inputs a second (default: 300)")
+    parser.add_argument("--rate", type=int, default=200, help="inputs a second (default: 200)")
     parser.add_argument("--json", type=Path, help="a file for the outcome")
     parser.add_argument("--keep", type=Path, help="a new folder for all data and logs, which stay there")
     parser.add_argument("--mutant", metavar="MODULE:CLASS", help="a data source to use in place of Moldau's")

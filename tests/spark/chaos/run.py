@@ -129,7 +129,7 @@ def play(
     folder: Path,
     *,
     seed: int | None = None,
-    per_second: int = 300,
+    per_second: int = 200,
     sources: Mapping[str, str] | None = None,
     sinks: Mapping[str, str] | None = None,
     tell: Tell = lambda line: None,
