@@ -1,0 +1,41 @@
+"""Aggregate: `orders.groupByKey().aggregate(...)`, a KTable of totals that is kept up to date.
+
+Every customer has a record in `totals` with the number of orders, their sum and the largest. It is written again
+whenever an order comes, under the same key; a compacted topic keeps the latest, and table.py reads it as a table.
+"""
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import StreamingQuery
+
+ORDER = "customer STRING, amount DECIMAL(12, 2)"
+
+
+def totals(orders: DataFrame) -> DataFrame:
+    """One row for every customer. There is no window and no watermark: every customer is kept for ever."""
+    return orders.groupBy("customer").agg(
+        F.count("*").alias("orders"),
+        F.sum("amount").alias("amount"),
+        F.max("amount").alias("largest"),
+    )
+
+
+def pipeline(spark: SparkSession) -> StreamingQuery:
+    """From `orders` to `totals`."""
+    records = (
+        spark.readStream.format("moldau")
+        .option("subscribe", "orders")
+        .option("startingOffsets", "earliest")
+        .load()
+    )
+    order = F.from_json(F.col("value").cast("string"), ORDER)
+    orders = records.select(order.alias("order")).select("order.*").where("customer IS NOT NULL")
+    return (
+        totals(orders)
+        .select(F.col("customer").alias("key"), F.to_json(F.struct("orders", "amount", "largest")).alias("value"))
+        .writeStream.queryName("totals")
+        .outputMode("update")
+        .format("moldau")
+        .option("topic", "totals")
+        .start()
+    )

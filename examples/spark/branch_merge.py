@@ -1,0 +1,45 @@
+"""Branch and merge: `web.merge(app)`, then `split().branch(isLarge, to("orders-large")).defaultBranch(to("orders"))`.
+
+The orders of two topics become one stream, and each goes to a topic by its amount. A column `topic` says where a row
+goes, so one query writes to all branches and reads its input once.
+"""
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import StreamingQuery
+
+ORDER = "amount DOUBLE"
+LARGE = 1000
+
+
+def merged(web: DataFrame, app: DataFrame) -> DataFrame:
+    """Both streams as one, with where each order came from."""
+    # Topics whose records look the same are merged by reading both: .option("subscribe", "orders-web,orders-app")
+    return web.withColumn("origin", F.lit("web")).unionByName(app.withColumn("origin", F.lit("app")))
+
+
+def branched(orders: DataFrame) -> DataFrame:
+    """The same rows, with the topic of the first branch that wants them."""
+    order = F.from_json(F.col("value").cast("string"), ORDER)
+    return orders.select(
+        F.when(order["amount"] >= LARGE, "orders-large").otherwise("orders-other").alias("topic"),
+        "key",
+        "value",
+        F.array(F.struct(F.lit("origin").alias("key"), F.col("origin").cast("binary").alias("value"))).alias("headers"),
+    )
+
+
+def pipeline(spark: SparkSession) -> StreamingQuery:
+    """From `orders-web` and `orders-app` to `orders-large` and `orders-other`."""
+
+    def records(topic: str) -> DataFrame:
+        reader = spark.readStream.format("moldau").option("subscribe", topic)
+        return reader.option("startingOffsets", "earliest").load().select("key", "value")
+
+    return (
+        branched(merged(records("orders-web"), records("orders-app")))
+        .writeStream.queryName("branches")
+        .format("moldau")
+        .option("includeHeaders", "true")
+        .start()
+    )

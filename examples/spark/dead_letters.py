@@ -1,0 +1,51 @@
+"""Dead letters: a `DeserializationExceptionHandler` that sends what it cannot read to a topic, and goes on.
+
+Payments that are JSON of the right shape go to `payments-checked`. All others go to `payments-dead`, as they came, with
+headers that say where they were and what was wrong, so that they can be looked at, mended and sent again.
+"""
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import StreamingQuery
+
+PAYMENT = "id STRING, amount DECIMAL(12, 2)"
+
+
+def checked(records: DataFrame) -> DataFrame:
+    """Every record with the topic it belongs to, and headers if that is the dead letters."""
+    # A value that cannot be read becomes null rather than an error, field by field.
+    payment = F.from_json(F.col("value").cast("string"), PAYMENT)
+    wrong = (
+        F.when(payment.isNull(), "no JSON")
+        .when(payment["id"].isNull(), "no id")
+        .when(payment["amount"].isNull(), "no amount")
+    )
+    headers = F.array(
+        header("error", F.col("wrong")),
+        header("topic", F.col("topic")),
+        header("partition", F.col("partition")),
+        header("offset", F.col("offset")),
+    )
+    return records.withColumn("wrong", wrong).select(
+        F.when(F.col("wrong").isNull(), "payments-checked").otherwise("payments-dead").alias("topic"),
+        "key",
+        "value",
+        F.when(F.col("wrong").isNotNull(), headers).alias("headers"),
+    )
+
+
+def header(name: str, value: Column) -> Column:
+    """A header of a record, with its value as text."""
+    return F.struct(F.lit(name).alias("key"), value.cast("string").cast("binary").alias("value"))
+
+
+def pipeline(spark: SparkSession) -> StreamingQuery:
+    """From `payments` to `payments-checked` and `payments-dead`."""
+    records = (
+        spark.readStream.format("moldau")
+        .option("subscribe", "payments")
+        .option("startingOffsets", "earliest")
+        .load()
+    )
+    writer = checked(records).writeStream.queryName("payments").format("moldau")
+    return writer.option("includeHeaders", "true").start()

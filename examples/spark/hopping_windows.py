@@ -1,0 +1,45 @@
+"""Hopping windows: `windowedBy(TimeWindows.ofSizeAndGrace(10 min, 5 min).advanceBy(5 min)).aggregate(...)`.
+
+The mean speed on every road over ten minutes, computed anew every five: each measurement is in two windows. A window is
+written whenever it changes, so the first figures are there at once and late measurements correct them, until the watermark
+has passed the end of the window. Road and window are the key, so a compacted topic keeps the latest figure of each.
+"""
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import StreamingQuery
+
+MEASUREMENT = "road STRING, speed DOUBLE, at TIMESTAMP"
+
+
+def mean_speeds(measurements: DataFrame) -> DataFrame:
+    """One row for every road and window; the windows overlap."""
+    window = F.window("at", windowDuration="10 minutes", slideDuration="5 minutes")
+    return (
+        measurements.withWatermark("at", "5 minutes")
+        .groupBy("road", window)
+        .agg(F.round(F.avg("speed"), 1).alias("speed"), F.count("*").alias("measurements"))
+    )
+
+
+def pipeline(spark: SparkSession) -> StreamingQuery:
+    """From `measurements` to `speeds`."""
+    records = (
+        spark.readStream.format("moldau")
+        .option("subscribe", "measurements")
+        .option("startingOffsets", "earliest")
+        .load()
+    )
+    measurement = F.from_json(F.col("value").cast("string"), MEASUREMENT)
+    speeds = mean_speeds(records.select(measurement.alias("measurement")).select("measurement.*"))
+    return (
+        speeds.select(
+            F.to_json(F.struct("road", "window.start", "window.end")).alias("key"),
+            F.to_json(F.struct("speed", "measurements")).alias("value"),
+        )
+        .writeStream.queryName("speeds")
+        .outputMode("update")
+        .format("moldau")
+        .option("topic", "speeds")
+        .start()
+    )
