@@ -1,4 +1,4 @@
-"""Where Spark looks for data sources: it imports every `pyspark_*`, so `format("moldau")` needs no registration."""
+"""Where Spark looks for data sources: in every `pyspark_*`, so `format("moldau")` needs no registration."""
 
 from moldau.spark.datasource import MoldauDataSource as DefaultSource
 

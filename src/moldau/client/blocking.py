@@ -136,6 +136,10 @@ class BlockingClient:
         )
         return BlockingGroupConsumer(make(), self._thread)
 
+    def start(self, work: Callable[[Client], Coroutine[object, object, T]]) -> Future[T]:
+        """Set something going with the async client, without waiting for it."""
+        return self._thread.start(work(self._client))
+
     def close(self) -> None:
         """Flush what producers hold, and end everything."""
         if not self._life.done():
@@ -161,8 +165,11 @@ class BlockingProducer:
         self._producer = producer
         self._thread = thread
         self.send = thread.blocking(producer.send)
+        self.send_packed = thread.blocking(producer.send_packed)
+        self.topic = thread.blocking(producer.topic)
         self.flush = thread.blocking(producer.flush)
         self.close = thread.blocking(producer.close)
+        self.abandon = thread.on_loop(producer.abandon)
 
     def wait(self, delivery: Delivery) -> Delivered:
         """Where a record was written, once it is."""
@@ -179,7 +186,7 @@ class BlockingProducer:
         if kind is None:
             self.close()
         else:
-            self._thread.on_loop(self._producer.abandon)()
+            self.abandon()
 
 
 class BlockingConsumer:

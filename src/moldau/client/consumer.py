@@ -239,7 +239,7 @@ class Consumer:
     async def poll_batches(
         self, *, timeout_ms: int = 0, until: Mapping[tuple[str, int], int] | None = None
     ) -> dict[TopicPartition, Polled]:
-        """The same as the batches that came, for those who decode elsewhere; a partition that only moved is there."""
+        """The same for those who decode elsewhere: the batches that came, or none where a position moved."""
         ends = {place_of(place): end for place, end in (until or {}).items()}
         polled: dict[TopicPartition, Polled] = {}
         if await self._has_data(timeout_ms):

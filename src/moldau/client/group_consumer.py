@@ -102,7 +102,7 @@ class GroupConsumer(Consumer):
         self._member.subscribe(self._topics)
         self._member_wake.set()
 
-    def assign(self, assignment: object) -> None:
+    def assign(self, assignment: object, *, until: object = None) -> None:
         """Refused: the group assigns."""
         if assignment != ():
             raise ClientError(

@@ -57,7 +57,8 @@ def check_schema(asked: StructType) -> None:
     for field in asked.fields:
         if field.name not in known:
             raise InvalidSetting(
-                f"There is no column {field.name!r}: a topic has {', '.join(known)}. A schema may leave some out."
+                f"There is no column {field.name!r}: a topic has {', '.join(known)}."
+                " A schema may leave some out."
             )
         if field.dataType != known[field.name]:
             raise InvalidSetting(

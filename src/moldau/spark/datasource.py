@@ -39,9 +39,9 @@ class MoldauDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Reads a batch."""
-        from moldau.spark.batch_source import BatchReader
+        from moldau.spark.batch_source import batch_reader
 
-        return BatchReader(schema, self.options)
+        return batch_reader(schema, self.options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """Reads micro-batches."""

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from logging import getLogger
 from typing import TYPE_CHECKING, Final
 
 from moldau.client import ClientError
 from moldau.client.blocking import BlockingClient, BlockingConsumer
+from moldau.client.settings import SettingValue
 from moldau.model.errors import ErrorCode
 from moldau.model.ids import uuid_to_text
 from moldau.spark.columns import Columns
 from moldau.spark.connections import shared_client
 from moldau.spark.options import ReadOptions
+from moldau.spark.plan.batches import Loss, told
 from moldau.spark.plan.ranges import OffsetRange
 
 if TYPE_CHECKING:
@@ -24,7 +26,10 @@ log = getLogger(__name__)
 
 _POLL_MS: Final = 1_000
 # Nothing is gained by asking for less: what a task asks for, it reads.
-_FETCH_SETTINGS: Final = {"auto_offset_reset": "none", "max_partition_fetch_bytes": 8 * 2**20}
+_FETCH_SETTINGS: Final[Mapping[str, SettingValue]] = {
+    "auto_offset_reset": "none",
+    "max_partition_fetch_bytes": 8 * 2**20,
+}
 
 
 class DataLoss(Exception):
@@ -33,6 +38,15 @@ class DataLoss(Exception):
 
 class NothingCame(Exception):
     """Records that must be there did not come in time."""
+
+
+def report_losses(losses: tuple[Loss, ...], options: ReadOptions) -> None:
+    """Raise DataLoss, or say in the log what is lost, as the options want it."""
+    if losses:
+        text = told(losses)
+        if options.fail_on_data_loss:
+            raise DataLoss(f"{text}. Set option failOnDataLoss to false to go on with what is there.")
+        log.warning("Records may be lost: %s. Going on with what is there (failOnDataLoss is false).", text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +74,11 @@ class _Reader:
 
     def batches(self, columns: Columns) -> Iterator[pa.RecordBatch]:
         end = self._task.range.end
-        ends = {self._place: end}
+        ends: dict[tuple[str, int], int] = {self._place: end}
         if not self._is_same_topic():
             return
-        with self._client.consumer(**{**_FETCH_SETTINGS, **self._options.settings}) as consumer:
+        settings = {**_FETCH_SETTINGS, **self._options.settings}
+        with self._client.consumer((), **settings) as consumer:
             consumer.assign({self._place: self._position}, until=ends)
             deadline_s = self._deadline_s()
             while self._position < end:
@@ -114,14 +129,14 @@ class _Reader:
         consumer.assign({self._place: self._position}, until={self._place: end})
 
     def _lose(self, what: str) -> None:
-        text = f"{self._place}: offsets {self._position} to {self._task.range.end - 1} were to be read, but {what}."
-        if self._options.fail_on_data_loss:
-            raise DataLoss(f"{text} Set option failOnDataLoss to false to go on with what is there.")
-        log.warning("%s Going on with what is there (failOnDataLoss is false).", text)
+        end = self._task.range.end
+        asked = f"offsets {self._position} to {end - 1} were to be read"
+        report_losses((Loss(self._place, f"{asked}, and {what}"),), self._options)
 
     def _complaint(self) -> str:
+        options = self._options
         return (
             f"{self._place}: no record at or after offset {self._position} came within"
-            f" {self._options.poll_timeout_ms} ms (option kafkaConsumer.pollTimeoutMs). Check that the brokers at"
-            f" {self._options.bootstrap_servers} run."
+            f" {options.poll_timeout_ms} ms (option kafkaConsumer.pollTimeoutMs). Check that the brokers at"
+            f" {options.bootstrap_servers} run."
         )

@@ -106,15 +106,18 @@ class Topics:
         if none and is_start and not self._options.has_latest_fallback:
             place = none[0]
             raise BadBound(
-                f"No record of {place} has timestamp {times_ms[place]} or a later one, where reading was to start."
-                " Start earlier, or set option startingOffsetsByTimestampStrategy to latest."
+                f"No record of {place} has timestamp {times_ms[place]} or a later one, where reading was to"
+                " start. Start earlier, or set option startingOffsetsByTimestampStrategy to latest."
             )
         return {**found, **self.latest(none)}
 
     def _look_up(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         if not wanted:
             return {}
-        rows = self.client.admin.list_offsets(wanted, isolation_level=self._isolation)
+        asked: dict[tuple[str, int], int] = {
+            (place.topic, place.partition): time for place, time in wanted.items()
+        }
+        rows = self.client.admin.list_offsets(asked, isolation_level=self._isolation)
         return {place: rows[place].offset for place in wanted}
 
     def _describe(self, names: Iterable[str], *, missing_ok: bool) -> list[TopicView]:
@@ -127,8 +130,8 @@ class Topics:
                     raise
                 if not missing_ok:
                     raise MissingTopic(
-                        f"Topic {error.where!r} does not exist at {self._options.bootstrap_servers}. Check the"
-                        " options subscribe and assign, or create the topic."
+                        f"Topic {error.where!r} does not exist at {self._options.bootstrap_servers}. Check"
+                        " the options subscribe and assign, or create the topic."
                     ) from None
                 left.remove(str(error.where))
         return []
@@ -147,8 +150,8 @@ def _check_same(given: Iterable[TopicPartition], places: Iterable[TopicPartition
     extra = sorted(set(given) - set(places))
     if lacking:
         raise BadBound(
-            f"Option {option} has no entry for {lacking[0]}: it must have one for every partition that is read"
-            " (-2 for earliest, -1 for latest)."
+            f"Option {option} has no entry for {lacking[0]}: it must have one for every partition that is"
+            " read (-2 for earliest, -1 for latest)."
         )
     if extra:
         raise BadBound(f"Option {option} names {extra[0]}, which does not exist or is not read.")
