@@ -104,6 +104,9 @@ class _Reader:
         topic = self._place.topic
         try:
             found = uuid_to_text(self._client.topic(topic, timeout_ms=_POLL_MS).topic_id)
+            if self._task.topic_id and found != self._task.topic_id:
+                # The client lives longer than the query, and may know a topic that had the name before.
+                found = uuid_to_text(self._client.admin.describe_topics(topic)[topic].topic_id)
         except ClientError as error:
             if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 return True  # nobody can say so at the moment
