@@ -20,6 +20,11 @@ def totals(orders: DataFrame) -> DataFrame:
     )
 
 
+def write(batch: DataFrame, batch_id: int) -> None:
+    """Append the rows that a micro-batch has changed: a stream into a source in Python has no mode "update"."""
+    batch.write.format("moldau").option("topic", "totals").mode("append").save()
+
+
 def pipeline(spark: SparkSession) -> StreamingQuery:
     """From `orders` to `totals`."""
     records = (
@@ -30,12 +35,7 @@ def pipeline(spark: SparkSession) -> StreamingQuery:
     )
     order = F.from_json(F.col("value").cast("string"), ORDER)
     orders = records.select(order.alias("order")).select("order.*").where("customer IS NOT NULL")
-    return (
-        totals(orders)
-        .select(F.col("customer").alias("key"), F.to_json(F.struct("orders", "amount", "largest")).alias("value"))
-        .writeStream.queryName("totals")
-        .outputMode("update")
-        .format("moldau")
-        .option("topic", "totals")
-        .start()
+    rows = totals(orders).select(
+        F.col("customer").alias("key"), F.to_json(F.struct("orders", "amount", "largest")).alias("value")
     )
+    return rows.writeStream.queryName("totals").outputMode("update").foreachBatch(write).start()

@@ -25,7 +25,9 @@ def branched(orders: DataFrame) -> DataFrame:
         F.when(order["amount"] >= LARGE, "orders-large").otherwise("orders-other").alias("topic"),
         "key",
         "value",
-        F.array(F.struct(F.lit("origin").alias("key"), F.col("origin").cast("binary").alias("value"))).alias("headers"),
+        F.array(F.struct(F.lit("origin").alias("key"), F.col("origin").cast("binary").alias("value"))).alias(
+            "headers"
+        ),
     )
 
 

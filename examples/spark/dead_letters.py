@@ -8,15 +8,16 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
-PAYMENT = "id STRING, amount DECIMAL(12, 2)"
+# The last field is Spark's: the text, if it does not fit the others.
+PAYMENT = "id STRING, amount DECIMAL(12, 2), _corrupt_record STRING"
 
 
 def checked(records: DataFrame) -> DataFrame:
     """Every record with the topic it belongs to, and headers if that is the dead letters."""
-    # A value that cannot be read becomes null rather than an error, field by field.
     payment = F.from_json(F.col("value").cast("string"), PAYMENT)
     wrong = (
-        F.when(payment.isNull(), "no JSON")
+        F.when(F.col("value").isNull(), "no value")
+        .when(payment["_corrupt_record"].isNotNull(), "not the JSON of a payment")
         .when(payment["id"].isNull(), "no id")
         .when(payment["amount"].isNull(), "no amount")
     )

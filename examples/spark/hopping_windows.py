@@ -22,6 +22,11 @@ def mean_speeds(measurements: DataFrame) -> DataFrame:
     )
 
 
+def write(batch: DataFrame, batch_id: int) -> None:
+    """Append the rows that a micro-batch has changed: a stream into a source in Python has no mode "update"."""
+    batch.write.format("moldau").option("topic", "speeds").mode("append").save()
+
+
 def pipeline(spark: SparkSession) -> StreamingQuery:
     """From `measurements` to `speeds`."""
     records = (
@@ -32,14 +37,8 @@ def pipeline(spark: SparkSession) -> StreamingQuery:
     )
     measurement = F.from_json(F.col("value").cast("string"), MEASUREMENT)
     speeds = mean_speeds(records.select(measurement.alias("measurement")).select("measurement.*"))
-    return (
-        speeds.select(
-            F.to_json(F.struct("road", "window.start", "window.end")).alias("key"),
-            F.to_json(F.struct("speed", "measurements")).alias("value"),
-        )
-        .writeStream.queryName("speeds")
-        .outputMode("update")
-        .format("moldau")
-        .option("topic", "speeds")
-        .start()
+    rows = speeds.select(
+        F.to_json(F.struct("road", "window.start", "window.end")).alias("key"),
+        F.to_json(F.struct("speed", "measurements")).alias("value"),
     )
+    return rows.writeStream.queryName("speeds").outputMode("update").foreachBatch(write).start()

@@ -27,7 +27,9 @@ def pipeline(spark: SparkSession) -> StreamingQuery:
     def values(topic: str, schema: str) -> DataFrame:
         reader = spark.readStream.format("moldau").option("subscribe", topic)
         records = reader.option("startingOffsets", "earliest").load()
-        return records.select(F.from_json(F.col("value").cast("string"), schema).alias("value")).select("value.*")
+        return records.select(F.from_json(F.col("value").cast("string"), schema).alias("value")).select(
+            "value.*"
+        )
 
     return (
         with_payments(values("orders", ORDER), values("payments", PAYMENT))

@@ -22,11 +22,14 @@ def with_customers(orders: DataFrame, customers: DataFrame) -> DataFrame:
 
 def pipeline(spark: SparkSession) -> StreamingQuery:
     """From `orders` and the table `customers` to `orders-enriched`."""
-    reader = spark.readStream.format("moldau").option("subscribe", "orders").option("startingOffsets", "earliest")
+    reader = (
+        spark.readStream.format("moldau").option("subscribe", "orders").option("startingOffsets", "earliest")
+    )
     order = F.from_json(F.col("value").cast("string"), ORDER)
     orders = reader.load().select(order.alias("order")).select("order.*")
 
-    def process(batch: DataFrame, batch_id: int) -> None:
+    def write(batch: DataFrame, batch_id: int) -> None:
+        """Join and append the orders of one micro-batch."""
         records = spark.read.format("moldau").option("subscribe", "customers").load()
         customer = F.from_json(F.col("value").cast("string"), CUSTOMER)
         table = latest(records).select(F.col("key").cast("string").alias("customer"), customer.alias("of"))
@@ -35,4 +38,4 @@ def pipeline(spark: SparkSession) -> StreamingQuery:
         rows = rows.select(F.col("id").alias("key"), value.alias("value"))
         rows.write.format("moldau").option("topic", "orders-enriched").mode("append").save()
 
-    return orders.writeStream.queryName("orders-enriched").foreachBatch(process).start()
+    return orders.writeStream.queryName("orders-enriched").foreachBatch(write).start()

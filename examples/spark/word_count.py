@@ -15,6 +15,11 @@ def word_counts(lines: DataFrame) -> DataFrame:
     return words.where("word != ''").groupBy("word").count()
 
 
+def write(batch: DataFrame, batch_id: int) -> None:
+    """Append the rows that a micro-batch has changed: a stream into a source in Python has no mode "update"."""
+    batch.write.format("moldau").option("topic", "word-counts").mode("append").save()
+
+
 def pipeline(spark: SparkSession) -> StreamingQuery:
     """From `lines` to `word-counts`."""
     records = (
@@ -24,11 +29,5 @@ def pipeline(spark: SparkSession) -> StreamingQuery:
         .load()
     )
     counts = word_counts(records.select(F.col("value").cast("string").alias("line")))
-    return (
-        counts.select(F.col("word").alias("key"), F.col("count").cast("string").alias("value"))
-        .writeStream.queryName("word-counts")
-        .outputMode("update")  # what has changed since the last batch, and nothing else
-        .format("moldau")
-        .option("topic", "word-counts")
-        .start()
-    )
+    rows = counts.select(F.col("word").alias("key"), F.col("count").cast("string").alias("value"))
+    return rows.writeStream.queryName("word-counts").outputMode("update").foreachBatch(write).start()
