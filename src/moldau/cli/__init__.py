@@ -22,6 +22,7 @@ COMMANDS = {
     "group": "Look at groups and their lag, move them, delete them, and see why they rebalanced.",
     "cluster": "Look at the cluster: brokers, health, quorum, features, disks.",
     "config": "Look at and change the settings of topics and brokers.",
+    "pipeline": "Run data pipelines on Spark: ingest, transform, join, aggregate, export.",
     "bench": "Measure a cluster with work of which every byte is checked.",
     "doctor": "Find out why clients cannot use a cluster, and what to do about it.",
     "sim": "Run clusters in the simulator under seeds, or replay one seed.",

@@ -76,7 +76,9 @@ def test_sparks_own_statements_are_left_alone(statement: str) -> None:
 def test_a_source_is_a_stream_unless_it_is_read_as_a_table(
     queries: str, beside: list[str], is_stream: bool
 ) -> None:
-    found = read_sql(f"CREATE OR REPLACE TEMP VIEW v (a INT, b DECIMAL(3, 2)) USING csv; {queries}", beside=beside)
+    found = read_sql(
+        f"CREATE OR REPLACE TEMP VIEW v (a INT, b DECIMAL(3, 2)) USING csv; {queries}", beside=beside
+    )
     assert found.sources[0].is_stream is is_stream
     assert found.sources[0].schema == "a INT, b DECIMAL(3, 2)"
 
@@ -96,9 +98,15 @@ def test_texts_mean_what_they_mean_in_spark() -> None:
     ("text", "reason"),
     [
         ("SELECT 'a", "line 1: the quote ' is never closed"),
-        ("\n\nCREATE TEMPORARY VIEW v USING moldau OPTIONS (a)", "line 3: option a needs a value in quotes, not"),
+        (
+            "\n\nCREATE TEMPORARY VIEW v USING moldau OPTIONS (a)",
+            "line 3: option a needs a value in quotes, not",
+        ),
         ("CREATE TEMPORARY VIEW v USING moldau OPTIONS a 'b'", "OPTIONS must be followed by '(', not 'a'"),
-        ("CREATE TABLE t USING moldau OPTIONS (a 'b' c 'd')", "after option a a ',' or ')' is expected, not 'c'"),
+        (
+            "CREATE TABLE t USING moldau OPTIONS (a 'b' c 'd')",
+            "after option a a ',' or ')' is expected, not 'c'",
+        ),
         ("CREATE TABLE t USING moldau AS SELECT 1", "line 1: the statement should end here, not 'AS'"),
         ("CREATE TEMP VIEW (a INT) USING moldau", "the name of a view is expected, not '('"),
         ("CREATE TEMP VIEW v (a INT USING moldau", "a closing parenthesis is missing"),

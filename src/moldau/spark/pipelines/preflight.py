@@ -1,4 +1,4 @@
-"""What Spark needs before it is started: found out in a moment here, or in a page of Java's complaints later."""
+"""What Spark needs before it is started: found out in a moment here, or in a page of complaints later."""
 
 from __future__ import annotations
 
@@ -63,7 +63,9 @@ def check_packages(*, is_declarative: bool, version_of: VersionOf | None = None)
     missing = [package.name for package, version in found.items() if version is None]
     problems = []
     if "pyspark" in missing:
-        return [Problem("PySpark is not installed.", f"{INSTALL} installs it, with all it needs (about 450 MB).")]
+        return [
+            Problem("PySpark is not installed.", f"{INSTALL} installs it, with all it needs (about 450 MB).")
+        ]
     if missing:
         what = "Declarative pipelines need" if is_declarative else "PySpark needs"
         problems.append(Problem(f"{what} {', '.join(missing)}, not installed here.", f"Run: {INSTALL}"))
@@ -121,7 +123,9 @@ class Java:
     said: str
 
 
-def check_java(environment: Mapping[str, str] | None = None, *, platform: str = sys.platform) -> Java | Problem:
+def check_java(
+    environment: Mapping[str, str] | None = None, *, platform: str = sys.platform
+) -> Java | Problem:
     """The Java that Spark will start, or why there is none that will do."""
     given = os.environ if environment is None else environment
     home = given.get("JAVA_HOME", "")
@@ -152,7 +156,9 @@ def _java_at(path: str, platform: str, *, by_home: bool) -> Java | Problem:
     version = java_version(said)
     if version is None:
         # macOS has a java that only says where to get one.
-        first = said.splitlines()[0].rstrip(".") if said else f"it ends with {run.returncode} and says nothing"
+        first = (
+            said.splitlines()[0].rstrip(".") if said else f"it ends with {run.returncode} and says nothing"
+        )
         return Problem(f"{path} is no Java that works: {first}.", install_java(platform))
     if version < JAVA_MIN:
         where = f"JAVA_HOME leads to Java {version}" if by_home else f"{path} is Java {version}"
@@ -202,7 +208,7 @@ class WorkerPython:
 def check_workers(
     conf: Mapping[str, str], environment: Mapping[str, str] | None = None, *, is_local: bool
 ) -> WorkerPython | Problem:
-    """The Python that workers will run: this one unless another was named, which must then be like this one."""
+    """The Python that workers will run: this one, unless another was named that is like this one."""
     given = os.environ if environment is None else environment
     places = {
         "the setting spark.pyspark.python": conf.get("spark.pyspark.python"),
@@ -240,8 +246,8 @@ def _probe(where: str, path: str) -> WorkerPython | Problem:
     here = f"{sys.version_info.major}.{sys.version_info.minor}"
     if lines[0] != here:
         return Problem(
-            f"Workers would use Python {lines[0]}, because {where} is {path}, and this is Python {here}: they must be"
-            " the same.",
+            f"Workers would use Python {lines[0]}, because {where} is {path}, and this is Python {here}: they"
+            " must be the same.",
             fix,
         )
     if lines[1:] and lines[1]:

@@ -31,7 +31,7 @@ def identify(pid: int) -> ProcessId | None:
 
 
 def started_at(pid: int) -> str | None:
-    """When the process was started; None if there is none, or only what is left of it until it is waited for."""
+    """When the process was started; None if there is none, or only what is left of it for its parent."""
     stat = Path(f"/proc/{pid}/stat")
     if stat.parent.parent.joinpath("self").exists():
         try:

@@ -17,6 +17,7 @@ SPEC_NAMES: Final = ("spark-pipeline.yml", "spark-pipeline.yaml")
 NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 _SPEC_FIELDS: Final = ("name", "storage", "catalog", "database", "schema", "configuration", "libraries")
+_TABLES: Final = re.compile(r"\b(toTable|saveAsTable|insertInto|writeTo|CREATE\s+TABLE)\b", re.IGNORECASE)
 _DECLARATIVE_MODULE: Final = "pyspark.pipelines"
 
 
@@ -60,6 +61,14 @@ class Project:
         suffix = "" if self.function == FUNCTION_NAME else f":{self.function}"
         return f"{self.file}{suffix}"
 
+    @property
+    def has_tables(self) -> bool:
+        """Whether it writes tables that a catalog must remember from run to run."""
+        if self.kind is Kind.DECLARATIVE:
+            return True
+        assert self.file is not None, "a function is in a file"
+        return bool(_TABLES.search(self.file.read_text(errors="replace")))
+
     def files(self) -> list[Path]:
         """The files it is made of, sorted."""
         if self.file is not None and not self.patterns:
@@ -96,8 +105,8 @@ def check_name(name: str) -> str:
     """The name itself; InvalidProject if no directory could be called so."""
     if not NAME_PATTERN.fullmatch(name):
         raise InvalidProject(
-            f"{name!r} cannot be the name of a pipeline: it may have letters, digits, '.', '_' and '-', and begins"
-            " with a letter or a digit. Give another with --name."
+            f"{name!r} cannot be the name of a pipeline: it may have letters, digits, '.', '_' and '-', and"
+            " begins with a letter or a digit. Give another with --name."
         )
     return name
 
@@ -168,8 +177,8 @@ def _check_arguments(path: Path, definition: ast.FunctionDef) -> None:
     needs_more = required > 1 or any(default is None for default in arguments.kw_defaults)
     if not takes_one or needs_more:
         raise InvalidProject(
-            f"{path.name}, line {definition.lineno}: the function {definition.name!r} must take one argument, the"
-            " Spark session."
+            f"{path.name}, line {definition.lineno}: the function {definition.name!r} must take one argument,"
+            " the Spark session."
         )
 
 
@@ -245,9 +254,8 @@ def _patterns(libraries: object, path: Path) -> list[str]:
             case {"glob": {"include": str(pattern)}}:
                 patterns.append(pattern)
             case _:
-                raise InvalidProject(
-                    f"{path.name}: an entry under 'libraries:' is not '- glob: {{include: PATTERN}}': {entry!r}"
-                )
+                form = "- glob: {include: PATTERN}"
+                raise InvalidProject(f"{path.name}: an entry under 'libraries:' is not '{form}': {entry!r}")
     return patterns
 
 
@@ -255,7 +263,9 @@ def _configuration(given: object, path: Path) -> dict[str, str]:
     if given is None:
         return {}
     if not isinstance(given, dict):
-        raise InvalidProject(f"{path.name}: 'configuration:' must have a line 'name: value' for each setting.")
+        raise InvalidProject(
+            f"{path.name}: 'configuration:' must have a line 'name: value' for each setting."
+        )
     for name, value in given.items():
         if not isinstance(value, str):
             raise InvalidProject(

@@ -1,7 +1,7 @@
 """What SQL pipelines may say beyond Spark's own statements: where rows come from, and where they go.
 
-Spark's declarative pipelines define sources and sinks in Python only. Three statements of Spark SQL that have no
-meaning there are given one, so that a pipeline from topic to topic is one SQL file:
+Spark's declarative pipelines define sources and sinks in Python only. Three statements of Spark SQL that have
+no meaning there are given one, so that a pipeline from topic to topic is one SQL file:
 
     CREATE TEMPORARY VIEW clicks USING moldau OPTIONS (subscribe 'clicks');          -- rows to read
     CREATE TABLE counts USING moldau OPTIONS (topic 'counts');                       -- where rows go

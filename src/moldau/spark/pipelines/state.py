@@ -1,12 +1,12 @@
 """What a pipeline keeps of itself between runs, and how others see whether it runs.
 
-    moldau-pipelines/<name>/      beside the pipeline, or under $MOLDAU_PIPELINES_DIR
-        lock                      held by whoever runs it, so that a second run is refused, and nothing is ever stale
-        run.json                  the run that is under way, or the last one
-        progress.json metrics.prom
-        checkpoints/<query>/      where each query goes on
-        storage/ tables/ metastore/     the same for declarative pipelines, and their tables
-        logs/spark.log
+moldau-pipelines/<name>/      beside the pipeline, or under $MOLDAU_PIPELINES_DIR
+    lock                      held by whoever runs it: a second run is refused, and none is ever stale
+    run.json                  the run that is under way, or the last one
+    progress.json metrics.prom
+    checkpoints/<query>/      where each query goes on
+    storage/ tables/ metastore/     the same for declarative pipelines, and their tables
+    logs/spark.log
 """
 
 from __future__ import annotations
@@ -178,8 +178,8 @@ class PipelineDirectory:
         run = self.run()
         who = "another process" if run is None else f"the process {run.process.pid}"
         return (
-            f"The pipeline {self.path.name} is run by {who} already. 'moldau pipeline stop {self.path.name}' ends it;"
-            " --name gives this run a name and a directory of its own."
+            f"The pipeline {self.path.name} is run by {who} already. 'moldau pipeline stop {self.path.name}'"
+            " ends it; --name gives this run a name and a directory of its own."
         )
 
 
@@ -193,7 +193,7 @@ def directory_of(root: Path, name: str) -> PipelineDirectory:
 
 
 def remember(directory: PipelineDirectory) -> None:
-    """Let this user find the pipeline by its name from anywhere; without a home it can be found by its path."""
+    """Let this user find the pipeline by its name from anywhere; without a home there is its path."""
     digest = hashlib.sha256(str(directory.path).encode()).hexdigest()[:8]
     link = _register() / f"{directory.path.name}-{digest}"
     with contextlib.suppress(OSError):

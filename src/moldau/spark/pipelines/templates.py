@@ -22,7 +22,8 @@ def pipeline(spark: SparkSession) -> None:
         .option("startingOffsets", "earliest")
         .load()
     )
-    clicks = records.select(F.from_json(F.col("value").cast("string"), CLICK).alias("click")).select("click.*")
+    click = F.from_json(F.col("value").cast("string"), CLICK)
+    clicks = records.select(click.alias("click")).select("click.*")
     counts = (
         clicks.withWatermark("at", "1 minute")
         .groupBy(F.window("at", "1 minute").alias("window"), "page")
@@ -117,8 +118,8 @@ GROUP BY page, window(at, '1 minute');
 """
 
 _SPEC: Final = """\
-# A pipeline of Spark's, which `spark-pipelines run` understands too if `storage` is given: the URL of a directory
-# for checkpoints. Without it they are in moldau-pipelines/, with the tables.
+# A pipeline of Spark's, which `spark-pipelines run` understands too if `storage` is given: the URL of a
+# directory for checkpoints. Without it they are in moldau-pipelines/, with the tables.
 name: {name}
 libraries:
   - glob:

@@ -72,7 +72,8 @@ def _check_type(name: str, kind: DataType, allowed: tuple[str, ...]) -> None:
     if given in allowed or (given == "void" and name in _MAY_BE_VOID):
         return
     raise BadColumns(
-        f"Column {name!r} is {kind.simpleString()}, and must be {' or '.join(allowed)}: cast it."
+        f"Column {name!r} is {kind.simpleString()}, and must be {' or '.join(allowed)}: cast it before"
+        " writing."
     )
 
 

@@ -65,6 +65,12 @@ class Placer:
 
     def place(self, chunk: pa.RecordBatch, first_row: int) -> Placed:
         """Where the rows of the chunk go; BadRow names one that has no place, counting from `first_row`."""
+        if self._columns.has_headers:
+            row = _row_with_bad_header(chunk.column(HEADERS))
+            if row is not None:
+                raise BadRow(
+                    f"{self._named(chunk, row, first_row)} has a header that is null, or has no key."
+                )
         topics, topic = self._topics(chunk, first_row)
         sizes = record_sizes(chunk, self._columns)
         hashes = key_hashes(chunk.column(KEY)) if self._columns.has_key else None
@@ -161,6 +167,23 @@ def record_sizes(chunk: pa.RecordBatch, columns: Columns) -> Ints:
             bounds = headers.offsets.to_numpy()
             sizes += ends[bounds[1:]] - ends[bounds[:-1]]
     return sizes
+
+
+def _row_with_bad_header(headers: pa.Array) -> int | None:
+    """The first row that has a header which is null, or whose key is."""
+    if headers.null_count == len(headers):
+        return None
+    entries = headers.values
+    if not entries.null_count and not entries.field("key").null_count:
+        return None
+    is_bad = (entries.is_null().to_numpy(zero_copy_only=False)) | (
+        entries.field("key").is_null().to_numpy(zero_copy_only=False)
+    )
+    bad_before = np.concatenate(([0], is_bad.cumsum()))
+    bounds = headers.offsets.to_numpy()
+    is_present = headers.is_valid().to_numpy(zero_copy_only=False)
+    rows = np.flatnonzero((bad_before[bounds[1:]] > bad_before[bounds[:-1]]) & is_present)
+    return int(rows[0]) if len(rows) else None
 
 
 def _lengths(column: pa.Array) -> Ints:

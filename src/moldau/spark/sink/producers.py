@@ -17,24 +17,24 @@ from moldau.spark.options import WriteOptions
 
 # What tasks make of their rows: large batches, because brokers take in batches and not records.
 BATCH_BYTES: Final = 512 * 2**10
-_SETTINGS: Final[dict[str, SettingValue]] = {"batch_size": BATCH_BYTES}
 
-# Those that no task has at the moment.
+# Those that no task has at the moment, one for each client and its settings.
 _idle: Final[dict[tuple[object, ...], BlockingProducer]] = {}
 
 
-def producer_settings(options: WriteOptions) -> ClientSettings:
-    """The settings that a query's producers have."""
-    return ClientSettings.parse({**_SETTINGS, **options.settings})
+def producer_settings(options: WriteOptions) -> dict[str, SettingValue]:
+    """The settings that a query's producers have besides the defaults."""
+    delivery_timeout_ms = ClientSettings.parse(options.settings).delivery_timeout_ms
+    # A task has nothing better to do than to wait for room, as long as what it has sent may still arrive.
+    return {"batch_size": BATCH_BYTES, "max_block_ms": delivery_timeout_ms, **options.settings}
 
 
 @contextmanager
 def borrowed_producer(options: WriteOptions) -> Iterator[BlockingProducer]:
     """A producer for one task; what it has not sent when the task fails is never sent."""
-    patience_s = producer_settings(options).delivery_timeout_ms / 1_000
+    settings = producer_settings(options)
+    patience_s = ClientSettings.parse(settings).max_block_ms / 1_000
     client = shared_client(options.bootstrap_servers, options.settings, patience_s=patience_s)
-    settings = {**_SETTINGS, **options.settings}
-    # A client that is another one, in a copied process too, has other producers.
     key = (id(client), *sorted(settings.items()))
     producer = _idle.pop(key, None) or client.producer(**settings)  # type: ignore[arg-type]  # no partitioner
     try:
@@ -42,4 +42,7 @@ def borrowed_producer(options: WriteOptions) -> Iterator[BlockingProducer]:
     except BaseException:
         producer.abandon()
         raise
-    _idle[key] = producer
+    if key in _idle:
+        producer.close()
+    else:
+        _idle[key] = producer

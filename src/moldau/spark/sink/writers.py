@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from moldau.client.settings import ClientSettings
 from moldau.model.settings.setting import InvalidSetting
 from moldau.spark.options import WriteOptions
 from moldau.spark.sink.columns import columns_of
@@ -46,7 +47,7 @@ class _Sink:
         context = TaskContext.get()
         task = 0 if context is None else context.partitionId()
         with borrowed_producer(self._options) as producer:
-            settings = producer_settings(self._options)
+            settings = ClientSettings.parse(producer_settings(self._options))
             return TaskWriter(producer, self._columns, settings, task=task).write(iterator)
 
 

@@ -138,7 +138,7 @@ def _headers(column: pa.Array) -> HeaderColumn | None:
         return None
     validity, offsets = column.buffers()[:2]
     structs = column.values  # of the whole array: the offsets of a slice still refer to it
-    if structs.null_count:
+    if structs.null_count and column.flatten().null_count:
         raise ValueError("a header is null")
     keys, values = _strings(structs.field("key")), _strings(structs.field("value"))
     if not len(structs) or keys is None:
