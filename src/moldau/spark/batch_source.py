@@ -17,8 +17,8 @@ from moldau.spark.options import ReadOptions, Use
 from moldau.spark.plan.batches import Batch
 from moldau.spark.plan.bounds import BackwardRange, Extent, plan_query
 from moldau.spark.plan.filters import Condition, Operator, Restriction, restrict
-from moldau.spark.plan.ranges import OffsetRange, split
-from moldau.spark.reading import Task, read, report_losses
+from moldau.spark.plan.ranges import OffsetRange
+from moldau.spark.reading import Task, read, report_losses, tasks_of
 from moldau.spark.topics import BadBound, Topics
 
 if TYPE_CHECKING:
@@ -99,12 +99,7 @@ def plan_tasks(options: ReadOptions, restriction: Restriction) -> list[Task]:
     except BackwardRange as why:
         raise BadBound(f"{why}. Check the options that say where to start and to end.") from None
     report_losses(batch.losses, options)
-    pieces = split(
-        _restricted(batch, restriction, topics),
-        tasks_min=options.tasks_min,
-        records_max=options.task_records_max,
-    )
-    return [Task(piece, found.topic_ids[piece.place.topic]) for piece in pieces]
+    return tasks_of(_restricted(batch, restriction, topics), found.topic_ids, options)
 
 
 def _restricted(batch: Batch, restriction: Restriction, topics: Topics) -> list[OffsetRange]:

@@ -146,6 +146,15 @@ OPTIONS: Final = (
         "maxRecordsPerPartition", "number", "", READ, "Cut ranges so that no task has more offsets than this."
     ),
     Option(
+        "minOffsetsPerTask",
+        "number",
+        "1000",
+        READ,
+        "Let small ranges of several partitions share a task until it has so many offsets: a task costs more"
+        " than the reading of a few hundred records. With 1, or with one of the two options above, they do"
+        " not. Spark's connector has no such option.",
+    ),
+    Option(
         "maxOffsetsPerTrigger",
         "number",
         "",
@@ -343,6 +352,7 @@ class ReadOptions:
     include_headers: bool
     tasks_min: int | None
     task_records_max: int | None
+    task_offsets_min: int
     trigger_offsets_max: int | None
     trigger_offsets_min: int | None
     trigger_delay_ms_max: int
@@ -374,6 +384,7 @@ class ReadOptions:
             include_headers=read.truth("includeHeaders", is_default=False),
             tasks_min=read.number("minPartitions"),
             task_records_max=read.number("maxRecordsPerPartition"),
+            task_offsets_min=read.parsed("minOffsetsPerTask", _positive, "1000"),
             trigger_offsets_max=read.number("maxOffsetsPerTrigger"),
             trigger_offsets_min=read.number("minOffsetsPerTrigger"),
             trigger_delay_ms_max=read.parsed("maxTriggerDelay", parse_duration_ms, "15m"),

@@ -1,23 +1,23 @@
-"""What a task does: a range of offsets as Arrow batches, whatever happens to brokers meanwhile."""
+"""What a task does: ranges of offsets as Arrow batches, whatever happens to brokers meanwhile."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from logging import getLogger
 from typing import TYPE_CHECKING, Final
 
-from moldau.client import ClientError
+from moldau.client import EARLIEST, ClientError
 from moldau.client.blocking import BlockingClient, BlockingConsumer
 from moldau.client.settings import SettingValue
 from moldau.model.errors import ErrorCode
-from moldau.model.ids import uuid_to_text
+from moldau.model.ids import TopicPartition, uuid_to_text
 from moldau.spark.columns import Columns
 from moldau.spark.connections import shared_client
 from moldau.spark.options import ReadOptions
 from moldau.spark.plan.batches import Loss, told
-from moldau.spark.plan.ranges import OffsetRange
+from moldau.spark.plan.ranges import OffsetRange, cut_into_tasks
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 log = getLogger(__name__)
 
 _POLL_MS: Final = 1_000
+_SHOWN_MAX: Final = 5
 # Nothing is gained by asking for less: what a task asks for, it reads.
 _FETCH_SETTINGS: Final[Mapping[str, SettingValue]] = {
     "auto_offset_reset": "none",
@@ -51,95 +52,125 @@ def report_losses(losses: tuple[Loss, ...], options: ReadOptions) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What one Spark task reads; `topic_id` is empty where nobody knows it."""
+    """What one Spark task reads: ranges of different partitions, and the ids of their topics if known."""
 
-    range: OffsetRange
-    topic_id: str
+    ranges: tuple[OffsetRange, ...]
+    topic_ids: Mapping[str, str]
+
+
+def tasks_of(ranges: Sequence[OffsetRange], topic_ids: Mapping[str, str], options: ReadOptions) -> list[Task]:
+    """The ranges cut into tasks, as the options want it."""
+    tasks = cut_into_tasks(
+        ranges,
+        tasks_min=options.tasks_min,
+        records_max=options.task_records_max,
+        offsets_min=options.task_offsets_min,
+    )
+    return [
+        Task(task, {topic: topic_ids[topic] for each in task if (topic := each.place.topic) in topic_ids})
+        for task in tasks
+    ]
 
 
 def read(task: Task, options: ReadOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The records of a range; DataLoss where they are gone and the options say to fail then."""
+    """The records of a task; DataLoss where they are gone and the options say to fail then."""
     patience_s = options.poll_timeout_ms / 1_000
     client = shared_client(options.bootstrap_servers, options.settings, patience_s=patience_s)
-    return _Reader(client, task, options).batches(Columns(task.range.place, schema))
+    return _Reader(client, task, options).batches(schema)
 
 
 class _Reader:
     def __init__(self, client: BlockingClient, task: Task, options: ReadOptions) -> None:
         self._client = client
-        self._task = task
         self._options = options
-        self._place = task.range.place
-        self._position = task.range.start
+        self._topic_ids = task.topic_ids
+        # What is not read yet, by partition.
+        self._left = {each.place: each for each in task.ranges}
 
-    def batches(self, columns: Columns) -> Iterator[pa.RecordBatch]:
-        end = self._task.range.end
-        ends: dict[tuple[str, int], int] = {self._place: end}
-        if not self._is_same_topic():
-            return
+    def batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        columns = {place: Columns(place, schema) for place in self._left}
+        self._give_up_lost_topics()
         settings = {**_FETCH_SETTINGS, **self._options.settings}
         with self._client.consumer((), **settings) as consumer:
-            consumer.assign({self._place: self._position}, until=ends)
+            self._assign(consumer)
             deadline_s = self._deadline_s()
-            while self._position < end:
+            while self._left:
                 try:
-                    polled = consumer.poll_batches(timeout_ms=_POLL_MS, until=ends).get(self._place)
+                    arrived = consumer.poll_batches(timeout_ms=_POLL_MS, until=self._ends())
                 except ClientError as error:
-                    self._skip_what_is_lost(error, consumer)
+                    self._skip_what_is_lost(error)
+                    self._assign(consumer)
                     continue
-                if polled is not None:
-                    self._position = polled.position
+                for place, polled in arrived.items():
+                    self._advance(place, polled.position)
+                    yield from columns[place].batches(polled)
+                if arrived:
                     deadline_s = self._deadline_s()
-                    yield from columns.batches(polled)
-                elif not self._is_same_topic():
-                    return
+                elif self._give_up_lost_topics():
+                    self._assign(consumer)
                 elif time.monotonic() > deadline_s:
                     raise NothingCame(self._complaint())
+
+    def _assign(self, consumer: BlockingConsumer) -> None:
+        starts: dict[tuple[str, int], int] = {place: left.start for place, left in self._left.items()}
+        consumer.assign(starts, until=self._ends())
+
+    def _ends(self) -> dict[tuple[str, int], int]:
+        return {place: left.end for place, left in self._left.items()}
 
     def _deadline_s(self) -> float:
         return time.monotonic() + self._options.poll_timeout_ms / 1_000
 
-    def _is_same_topic(self) -> bool:
-        """Whether the topic is still the one that was planned with; else its records are lost."""
-        topic = self._place.topic
+    def _advance(self, place: TopicPartition, position: int) -> None:
+        left = replace(self._left.pop(place), start=position)
+        if left.size > 0:
+            self._left[place] = left
+
+    def _give_up_lost_topics(self) -> bool:
+        """Whether topics are not those any more that were planned with, so that their records are lost."""
+        lost = {
+            topic: why for topic in {place.topic: None for place in self._left} if (why := self._lost(topic))
+        }
+        for place in [place for place in self._left if place.topic in lost]:
+            self._lose(place, lost[place.topic])
+            del self._left[place]
+        return bool(lost)
+
+    def _lost(self, topic: str) -> str:
+        """Why nothing more of a topic can be read; empty if it can, or if nobody knows at the moment."""
         try:
             found = uuid_to_text(self._client.topic(topic, timeout_ms=_POLL_MS).topic_id)
             if self._task.topic_id and found != self._task.topic_id:
                 # The client lives longer than the query, and may know a topic that had the name before.
                 found = uuid_to_text(self._client.admin.describe_topics(topic)[topic].topic_id)
         except ClientError as error:
-            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                return True  # nobody can say so at the moment
-            self._lose(f"topic {topic!r} is gone")
-            return False
-        if self._task.topic_id and found != self._task.topic_id:
-            self._lose(f"topic {topic!r} was deleted and created again")
-            return False
-        return True
+            return "the topic is gone" if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else ""
+        planned = self._topic_ids.get(topic, found)
+        return "" if planned == found else "the topic was deleted and created again"
 
-    def _skip_what_is_lost(self, error: ClientError, consumer: BlockingConsumer) -> None:
+    def _skip_what_is_lost(self, error: ClientError) -> None:
         """Go on behind what the log no longer has, unless that is an error."""
-        if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
+        place = error.where
+        if error.code != ErrorCode.OFFSET_OUT_OF_RANGE or not isinstance(place, TopicPartition):
             raise error
-        start = self._client.admin.list_offsets({self._place: -2})[self._place].offset
-        end = self._task.range.end
-        if start <= self._position:
-            self._lose(f"the log ends before offset {self._position}")
-            self._position = end
-            return
-        self._lose(f"the log begins at offset {start}")
-        self._position = min(start, end)
-        consumer.assign({self._place: self._position}, until={self._place: end})
+        left = self._left[place]
+        begins = self._client.admin.list_offsets({place: EARLIEST})[place].offset
+        if begins > left.start:
+            self._lose(place, f"the log begins at offset {begins}")
+            self._advance(place, min(begins, left.end))
+        else:
+            self._lose(place, f"the log ends before offset {left.start}")
+            del self._left[place]
 
-    def _lose(self, what: str) -> None:
-        end = self._task.range.end
-        asked = f"offsets {self._position} to {end - 1} were to be read"
-        report_losses((Loss(self._place, f"{asked}, and {what}"),), self._options)
+    def _lose(self, place: TopicPartition, what: str) -> None:
+        left = self._left[place]
+        asked = f"offsets {left.start} to {left.end - 1} were to be read"
+        report_losses((Loss(place, f"{asked}, and {what}"),), self._options)
 
     def _complaint(self) -> str:
         options = self._options
+        waiting = ", ".join(map(str, list(self._left.values())[:_SHOWN_MAX]))
         return (
-            f"{self._place}: no record at or after offset {self._position} came within"
-            f" {options.poll_timeout_ms} ms (option kafkaConsumer.pollTimeoutMs). Check that the brokers at"
-            f" {options.bootstrap_servers} run."
+            f"No record of {waiting} came within {options.poll_timeout_ms} ms (option"
+            f" kafkaConsumer.pollTimeoutMs). Check that the brokers at {options.bootstrap_servers} run."
         )

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from secrets import token_hex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -24,13 +24,16 @@ from moldau.spark.options import ReadOptions, Use
 from moldau.spark.plan.batches import Logs, capped, has_receded, is_new, plan_batch, starts_of
 from moldau.spark.plan.limits import NO_LIMIT, Limits
 from moldau.spark.plan.offsets import Json, Position, offsets_to_json
-from moldau.spark.plan.ranges import split
 from moldau.spark.progress import GroupProgress
-from moldau.spark.reading import Task, read, report_losses
-from moldau.spark.topics import Topics
+from moldau.spark.reading import Task, read, report_losses, tasks_of
+from moldau.spark.topics import Found, Topics
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+# A query that waits looks for records every few milliseconds; new partitions may take a little longer.
+_FIND_INTERVAL_S: Final = 1.0
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -108,6 +111,8 @@ class Stream:
         self._progress = GroupProgress(lambda: self._topics.client)
         self._snapshot: Position | None = None
         self._done: Position | None = None
+        self._found: Found | None = None
+        self._find_again_s = 0.0
         # When the last batch was let go; None before the first.
         self._triggered_s: float | None = None
         self.latest: Position | None = None
@@ -121,7 +126,7 @@ class Stream:
 
     def take_snapshot(self) -> None:
         """Let the query end where the logs end now."""
-        self._snapshot = self._look()
+        self._snapshot = self._look(is_afresh=True)
 
     def end_of_batch(self, start: Position, limits: Limits) -> Position | None:
         """Where the batch from `start` ends; None if there is none to be made yet."""
@@ -155,10 +160,7 @@ class Stream:
         earliest = self._topics.earliest(place for place in found.places if place in end.offsets)
         batch = plan_batch(start, end, Logs(earliest, found.topic_ids))
         report_losses(batch.losses, self._options)
-        pieces = split(
-            batch.ranges, tasks_min=self._options.tasks_min, records_max=self._options.task_records_max
-        )
-        return [Task(piece, end.topic_ids.get(piece.place.topic, "")) for piece in pieces]
+        return tasks_of(batch.ranges, end.topic_ids, self._options)
 
     def processed(self, position: Position) -> None:
         """Commit to the group."""
@@ -189,14 +191,17 @@ class Stream:
             if not has_receded(start, latest):
                 break
             time.sleep(self._options.offset_retry_interval_ms / 1_000)
-            latest = self._look()
+            latest = self._look(is_afresh=True)
             if self._snapshot is not None:
                 latest = capped(latest, at=self._snapshot, start=start)
         return latest
 
-    def _look(self) -> Position:
-        found = self._topics.find(missing_ok=True)
-        return Position(self._topics.latest(found.places), found.topic_ids)
+    def _look(self, *, is_afresh: bool = False) -> Position:
+        now_s = time.monotonic()
+        if self._found is None or is_afresh or now_s >= self._find_again_s:
+            self._found = self._topics.find(missing_ok=True)
+            self._find_again_s = now_s + _FIND_INTERVAL_S
+        return Position(self._topics.latest(self._found.places), self._found.topic_ids)
 
     def _waited_ms(self, limits: Limits) -> int:
         if self._triggered_s is None:

@@ -25,6 +25,16 @@ class OffsetRange:
         return f"{self.place} [{self.start}, {self.end})"
 
 
+def cut_into_tasks(
+    ranges: Sequence[OffsetRange], *, tasks_min: int | None, records_max: int | None, offsets_min: int
+) -> list[tuple[OffsetRange, ...]]:
+    """The ranges of each task; small ones share a task, unless a number or a size of tasks is asked for."""
+    pieces = split(ranges, tasks_min=tasks_min, records_max=records_max)
+    if tasks_min is not None or records_max is not None:
+        return [(piece,) for piece in pieces]
+    return pack(pieces, offsets_min=offsets_min)
+
+
 def split(
     ranges: Sequence[OffsetRange], *, tasks_min: int | None = None, records_max: int | None = None
 ) -> list[OffsetRange]:
@@ -47,6 +57,27 @@ def split(
         is_whole = _share(each.size, total, tasks_min) == 1
         pieces += [each] if is_whole else _cut(each, _share(each.size, left_size, left_tasks))
     return pieces
+
+
+def pack(ranges: Sequence[OffsetRange], *, offsets_min: int) -> list[tuple[OffsetRange, ...]]:
+    """Tasks of at least so many offsets, as far as there are as many: small ranges share a task.
+
+    A task costs Spark more in its Python worker than the reading of a few hundred records.
+    """
+    tasks = [(each,) for each in ranges if each.size >= offsets_min]
+    shared: list[list[OffsetRange]] = []
+    size = offsets_min
+    for each in ranges:
+        if each.size < offsets_min:
+            if size >= offsets_min:
+                shared.append([])
+                size = 0
+            shared[-1].append(each)
+            size += each.size
+    if len(shared) > 1 and size < offsets_min:
+        # What is left over is too small for a task of its own.
+        shared[-2:] = [shared[-2] + shared[-1]]
+    return [*tasks, *map(tuple, shared)]
 
 
 def _share(size: int, total: int, tasks: int) -> int:
