@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
-from moldau.spark.pipelines.hooks import NotStarted, PipelineMistake, Setup, hooked
+from moldau.spark.pipelines.hooks import NotStarted, PipelineMistake
 from moldau.spark.pipelines.projects import Project
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ class QueryFailed(Exception):
         self.name = name
 
 
-def call(project: Project, spark: SparkSession, setup: Setup) -> None:
-    """Load the file and call the function; writers that it returns are started too."""
+def call(project: Project, spark: SparkSession) -> None:
+    """Load the file and call the function, within `hooked`; writers that it returns are started too."""
     assert project.file is not None, "a function is in a file"
     # Modules beside the file can be imported, here and by workers.
     if str(project.root) not in sys.path:
@@ -37,14 +37,11 @@ def call(project: Project, spark: SparkSession, setup: Setup) -> None:
     # Pickled by value: workers do not know a module that is only loaded here.
     sys.modules[spec.name] = module
     _pickle_by_value(module)
-    with hooked(setup):
-        spec.loader.exec_module(module)
-        function = getattr(module, project.function, None)
-        if not callable(function):
-            raise PipelineMistake(
-                f"{project.file.name} has no function {project.function!r} after it was loaded"
-            )
-        _start_what_is_returned(function(spark))
+    spec.loader.exec_module(module)
+    function = getattr(module, project.function, None)
+    if not callable(function):
+        raise PipelineMistake(f"{project.file.name} has no function {project.function!r} after it was loaded")
+    _start_what_is_returned(function(spark))
 
 
 def _start_what_is_returned(result: object) -> None:

@@ -27,7 +27,7 @@ from moldau.spark.pipelines.checks import (
     first_problem,
 )
 from moldau.spark.pipelines.failures import Failure, explain, full_text
-from moldau.spark.pipelines.hooks import FORMAT, Access, PipelineMistake, Setup
+from moldau.spark.pipelines.hooks import FORMAT, Access, PipelineMistake, Setup, hooked
 from moldau.spark.pipelines.lag import LogEnds
 from moldau.spark.pipelines.metrics_server import MetricsServer
 from moldau.spark.pipelines.preflight import WorkerPython, check_workers, is_local_master
@@ -253,10 +253,12 @@ class Runner:
 
     def _work_on_function(self, session: Session) -> None:
         setup = self._setup()
-        functions.call(self._request.project, session.spark, setup)
-        self._queries_were_seen = bool(setup.queries)
-        self._started = tuple(setup.names)
-        functions.wait_for_queries(setup.queries, is_stopping=self._stop.is_set, sleep=self._is_over.wait)
+        # Until the end: what stands in `foreachBatch` reads and writes with every micro-batch.
+        with hooked(setup):
+            functions.call(self._request.project, session.spark)
+            self._queries_were_seen = bool(setup.queries)
+            self._started = tuple(setup.names)
+            functions.wait_for_queries(setup.queries, is_stopping=self._stop.is_set, sleep=self._is_over.wait)
 
     def _work_on_graph(self, session: Session) -> None:
         request = self._request
