@@ -1,7 +1,8 @@
 """Aggregate: `orders.groupByKey().aggregate(...)`, a KTable of totals that is kept up to date.
 
-Every customer has a record in `totals` with the number of orders, their sum and the largest. It is written again
-whenever an order comes, under the same key; a compacted topic keeps the latest, and table.py reads it as a table.
+Every customer has a record in `totals` with the number of orders, their sum and the largest. It is written
+again whenever an order comes, under the same key; a compacted topic keeps the latest, and table.py reads it
+as a table.
 """
 
 from pyspark.sql import DataFrame, SparkSession
@@ -21,7 +22,7 @@ def totals(orders: DataFrame) -> DataFrame:
 
 
 def write(batch: DataFrame, batch_id: int) -> None:
-    """Append the rows that a micro-batch has changed: a stream into a source in Python has no mode "update"."""
+    """Append what a micro-batch has changed: sinks in Python have Spark's mode "update" only this way."""
     batch.write.format("moldau").option("topic", "totals").mode("append").save()
 
 

@@ -1,7 +1,7 @@
-"""Branch and merge: `web.merge(app)`, then `split().branch(isLarge, to("orders-large")).defaultBranch(to("orders"))`.
+"""Branch and merge: `web.merge(app).split().branch(isLarge, ...).defaultBranch(...)`.
 
-The orders of two topics become one stream, and each goes to a topic by its amount. A column `topic` says where a row
-goes, so one query writes to all branches and reads its input once.
+The orders of two topics become one stream, and each goes to a topic by its amount. A column `topic` says
+where a row goes, so one query writes to all branches and reads its input once.
 """
 
 from pyspark.sql import DataFrame, SparkSession
@@ -14,7 +14,7 @@ LARGE = 1000
 
 def merged(web: DataFrame, app: DataFrame) -> DataFrame:
     """Both streams as one, with where each order came from."""
-    # Topics whose records look the same are merged by reading both: .option("subscribe", "orders-web,orders-app")
+    # If nobody asks where: .option("subscribe", "orders-web,orders-app") reads both as one.
     return web.withColumn("origin", F.lit("web")).unionByName(app.withColumn("origin", F.lit("app")))
 
 

@@ -1,8 +1,9 @@
 """Custom state: the Processor API, with a state store and a punctuator.
 
-Sensors report now and then. One that has been silent for ten minutes is reported, and again when it is back. Of every
-sensor Spark keeps what the processor below tells it to, and a timer, which fires when the watermark has passed it: time
-is the time of the reports, so a stream that is read again gives the same notices.
+Sensors report now and then. One that has been silent for ten minutes is reported, and again when it is
+back. Of every sensor Spark keeps what the processor below tells it to keep, and a timer that fires when the
+watermark has passed it. Time is that of the reports, not of a clock: a topic that is read again gives the
+same notices.
 """
 
 from collections.abc import Iterator
@@ -40,7 +41,7 @@ class Watch(StatefulProcessor):
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:
         """Nothing has come for ten minutes."""
-        last_ms, _ = self.last.get()
+        last_ms, _ = self.last.get() or (0, False)
         self.last.update((last_ms, True))
         yield Row(sensor=key[0], state="silent", since_ms=last_ms)
 

@@ -1,7 +1,8 @@
 """Dead letters: a `DeserializationExceptionHandler` that sends what it cannot read to a topic, and goes on.
 
-Payments that are JSON of the right shape go to `payments-checked`. All others go to `payments-dead`, as they came, with
-headers that say where they were and what was wrong, so that they can be looked at, mended and sent again.
+Payments that are JSON of the right shape go to `payments-checked`. All others go to `payments-dead`, as
+they came, with headers that say where they were and what was wrong, so that they can be looked at, mended
+and sent again.
 """
 
 from pyspark.sql import Column, DataFrame, SparkSession

@@ -1,8 +1,8 @@
 """Deduplication: a processor with a window store of the ids that it has seen.
 
-Events that come twice, because whoever sent them tried again, go on once. Their ids are remembered until the watermark,
-an hour behind the latest event, has passed them by another hour; so what is sent again within an hour is always
-recognised, and the store does not grow for ever.
+Events that come twice, because whoever sent them tried again, go on once. An id is remembered until the
+watermark, an hour behind the latest event, is an hour past its event. So what is sent again within an hour
+is always recognised, and what is remembered does not grow for ever.
 """
 
 from pyspark.sql import DataFrame, SparkSession

@@ -1,8 +1,9 @@
 """From files to a topic: what a source of Kafka Connect does.
 
-CSV, JSON-lines and Parquet files that appear in the folders `incoming/csv`, `incoming/json` and `incoming/parquet` become
-records of `orders`, one for each row, as JSON under the customer's name. Each file is read once; let files appear there
-whole, by moving them. Make the folders first: `mkdir -p incoming/{csv,json,parquet}`.
+CSV, JSON-lines and Parquet files that appear in the folders `incoming/csv`, `incoming/json` and
+`incoming/parquet` become records of `orders`, one for each row, as JSON under the customer's name. Each
+file is read once; let files appear there whole, by moving them. Make the folders first: `mkdir -p
+incoming/{csv,json,parquet}`.
 """
 
 from functools import reduce
@@ -25,10 +26,10 @@ def orders(spark: SparkSession, folder: str) -> DataFrame:
     return reduce(DataFrame.unionByName, streams)
 
 
-def pipeline(spark: SparkSession, folder: str = "incoming") -> StreamingQuery:
-    """From files to `orders`."""
+def pipeline(spark: SparkSession) -> StreamingQuery:
+    """From files to `orders`; from elsewhere with --set spark.orders.folder=..."""
     return (
-        orders(spark, folder)
+        orders(spark, str(spark.conf.get("spark.orders.folder", "incoming")))
         .select(
             F.col("customer").alias("key"), F.to_json(F.struct("id", "customer", "amount")).alias("value")
         )

@@ -1,8 +1,9 @@
 """Hopping windows: `windowedBy(TimeWindows.ofSizeAndGrace(10 min, 5 min).advanceBy(5 min)).aggregate(...)`.
 
-The mean speed on every road over ten minutes, computed anew every five: each measurement is in two windows. A window is
-written whenever it changes, so the first figures are there at once and late measurements correct them, until the watermark
-has passed the end of the window. Road and window are the key, so a compacted topic keeps the latest figure of each.
+The mean speed on every road over ten minutes, computed anew every five: each measurement is in two windows.
+A window is written whenever it changes, so the first figures are there at once and late measurements
+correct them, until the watermark has passed the end of the window. Road and window are the key, so a
+compacted topic keeps the latest figure of each.
 """
 
 from pyspark.sql import DataFrame, SparkSession
@@ -23,7 +24,7 @@ def mean_speeds(measurements: DataFrame) -> DataFrame:
 
 
 def write(batch: DataFrame, batch_id: int) -> None:
-    """Append the rows that a micro-batch has changed: a stream into a source in Python has no mode "update"."""
+    """Append what a micro-batch has changed: sinks in Python have Spark's mode "update" only this way."""
     batch.write.format("moldau").option("topic", "speeds").mode("append").save()
 
 

@@ -1,7 +1,8 @@
 """Map and filter: `readings.filter(isPlausible).mapValues(toFahrenheit).selectKey(sensor).to("fahrenheit")`.
 
-JSON in, JSON out: `{"sensor": "attic", "celsius": 21.5}` becomes a record with the key `attic` and the value
-`{"sensor": "attic", "fahrenheit": 70.7}`. Nothing is remembered from record to record, so nothing has to be kept.
+JSON in, JSON out: `{"sensor": "attic", "celsius": 21.5}` becomes a record with the key `attic` and the
+value `{"sensor": "attic", "fahrenheit": 70.7}`. Nothing is remembered from record to record, so nothing has
+to be kept.
 """
 
 from pyspark.sql import DataFrame, SparkSession

@@ -1,8 +1,8 @@
 """Stream-stream join: `orders.leftJoin(payments, ..., JoinWindows.ofTimeDifferenceAndGrace(30 min, 10 min))`.
 
-Every order meets the payments for it that were made within half an hour of it. One that nobody has paid by then is
-written without a payment, as soon as the watermark says that none can come any more. Both sides are kept until then and
-no longer, which is why both have a watermark and the times are part of the condition.
+Every order meets the payments for it that were made within half an hour of it. One that nobody has paid by
+then is written without a payment, as soon as the watermark says that none can come any more. Both sides are
+kept until then and no longer, which is why both have a watermark and the times are part of the condition.
 """
 
 from pyspark.sql import DataFrame, SparkSession

@@ -1,8 +1,9 @@
 """Stream-table join: `orders.leftJoin(builder.table("customers"), ...)`.
 
-Every order gets the name and city that its customer has when the order is processed. The table is a compacted topic; it
-is read again for every micro-batch, so changes and tombstones count from the next one on. That suits tables that are
-read in a second or two. custom_state.py shows how to keep something between the batches instead.
+Every order gets the name and city that its customer has when the order is processed. The table is a
+compacted topic; it is read again for every micro-batch, so changes and tombstones count from the next one
+on. That suits tables that are read in a second or two; custom_state.py shows how to keep what one knows
+between the batches instead.
 """
 
 from pyspark.sql import DataFrame, SparkSession

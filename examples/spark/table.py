@@ -1,7 +1,8 @@
 """A compacted topic as a table: `builder.globalTable("customers")`, and queries of its store.
 
-The latest value of every key is a row. A key whose latest value is null, a tombstone, has been deleted and has none.
-Whoever reads gets the table as the topic has it at that moment, whether the broker has compacted it yet or not.
+The latest value of every key is a row. A key whose latest value is null, a tombstone, has been deleted and
+has none. Whoever reads gets the table as the topic has it at that moment, whether the broker has compacted
+it yet or not.
 """
 
 from pyspark.sql import DataFrame, SparkSession

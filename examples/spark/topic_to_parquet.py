@@ -1,8 +1,9 @@
 """From a topic to Parquet files: what a sink of Kafka Connect does, and what Kafka Streams leaves to it.
 
-Every record of `clicks` becomes a row of a table in `clicks.parquet/`, in folders by day, exactly once: Spark's list of
-the files that count, in `_spark_metadata`, is part of the checkpoint's story. A run writes what has come since the last
-one and ends, so that there are few large files; run it by the hour, or without `availableNow` for ever.
+Every record of `clicks` becomes one row of a table in `clicks.parquet/`, in folders by day. Exactly one,
+after crashes too: `_spark_metadata` there says which files count, and Spark reads no others. A run writes
+what has come since the last one and ends, so that there are few large files; run it by the hour, or without
+`availableNow` for ever.
 """
 
 from pyspark.sql import DataFrame, SparkSession
@@ -24,8 +25,8 @@ def rows(records: DataFrame) -> DataFrame:
     )
 
 
-def pipeline(spark: SparkSession, path: str = "clicks.parquet") -> StreamingQuery:
-    """From `clicks` to a table of Parquet files."""
+def pipeline(spark: SparkSession) -> StreamingQuery:
+    """From `clicks` to a table of Parquet files; elsewhere with --set spark.clicks.path=..."""
     records = (
         spark.readStream.format("moldau")
         .option("subscribe", "clicks")
@@ -38,6 +39,6 @@ def pipeline(spark: SparkSession, path: str = "clicks.parquet") -> StreamingQuer
         .trigger(availableNow=True)
         .format("parquet")
         .partitionBy("day")
-        .option("path", path)
+        .option("path", spark.conf.get("spark.clicks.path", "clicks.parquet"))
         .start()
     )

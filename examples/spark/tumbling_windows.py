@@ -1,8 +1,8 @@
-"""Tumbling windows: `windowedBy(TimeWindows.ofSizeAndGrace(1 min, 2 min)).count().suppress(untilWindowCloses(...))`.
+"""Tumbling windows: `windowedBy(TimeWindows.ofSizeAndGrace(1 min, 2 min)).count().suppress(...)`.
 
-Clicks are counted by page and by the minute in which they happened. The watermark is two minutes behind the latest click
-that was seen. A click that comes late is counted as long as its minute ends after the watermark; then the minute is
-closed, its counts are written, once, and what comes still later is dropped.
+Clicks are counted by page and by the minute in which they happened. The watermark is two minutes behind the
+latest click that was seen. A click that comes late is counted as long as its minute ends after the
+watermark; then the minute is closed, its counts are written, once, and what comes still later is dropped.
 """
 
 from pyspark.sql import DataFrame, SparkSession

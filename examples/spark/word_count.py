@@ -1,7 +1,8 @@
 """Word count: `lines.flatMapValues(split).groupBy((key, word) -> word).count().toStream().to("word-counts")`.
 
-Every line of the topic `lines` is cut into words, and every word has its count in `word-counts`, a record whenever it
-changes. The word is the key, so a compacted topic keeps the latest count of each: that is a KTable, as a topic.
+Every line of the topic `lines` is cut into words, and every word has its count in `word-counts`, a record
+whenever it changes. The word is the key, so a compacted topic keeps the latest count of each: that is a
+KTable, as a topic.
 """
 
 from pyspark.sql import DataFrame, SparkSession
@@ -16,7 +17,7 @@ def word_counts(lines: DataFrame) -> DataFrame:
 
 
 def write(batch: DataFrame, batch_id: int) -> None:
-    """Append the rows that a micro-batch has changed: a stream into a source in Python has no mode "update"."""
+    """Append what a micro-batch has changed: sinks in Python have Spark's mode "update" only this way."""
     batch.write.format("moldau").option("topic", "word-counts").mode("append").save()
 
 

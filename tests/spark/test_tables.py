@@ -1,6 +1,6 @@
 """The latest value of every key, as batches of records have it."""
 
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,7 +10,7 @@ from moldau.spark.tables import latest
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-NOON = datetime(2030, 1, 1, 12, tzinfo=timezone.utc)
+NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 COLUMNS = "key BINARY, value BINARY, topic STRING, partition INT, offset LONG, timestamp TIMESTAMP"
 
 

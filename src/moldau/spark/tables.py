@@ -13,8 +13,9 @@ _NEEDED: Final = ("key", "value", "offset")
 def latest(records: DataFrame) -> DataFrame:
     """The last record of every key, and none for a key whose last record is a tombstone.
 
-    For a batch read from the beginning of a topic, with the columns that are left of it. As in compaction, last means
-    the highest offset, whatever the timestamps say. A record without a key cannot be replaced, and is in no table.
+    For a batch read from the beginning of a topic, with the columns that are left of it. As in compaction,
+    last means the highest offset, whatever the timestamps say. A record without a key cannot be replaced,
+    and is in no table.
     """
     from pyspark.sql.functions import col, max_by, struct
 

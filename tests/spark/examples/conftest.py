@@ -1,35 +1,28 @@
 """The examples as people run them: their own topics on a real broker, fed and read by a plain client."""
 
-import importlib.util
 import json
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from moldau.client import LATEST, ConsumerRecord, NewTopic, connect_sync
+from moldau.spark.pipelines.functions import call, wait_for_queries
+from moldau.spark.pipelines.hooks import Setup, hooked
+from moldau.spark.pipelines.projects import find_project
 from moldau.testing import Cluster
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "spark"
 
 Value = Mapping[str, Any] | str | None
-
-
-def example(name: str) -> ModuleType:
-    """An example, loaded from its file."""
-    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
-    assert spec is not None and spec.loader is not None, f"there is no example {name}"
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 class Topics:
@@ -89,26 +82,52 @@ def topics(broker: Cluster) -> Iterator[Topics]:
     made.close()
 
 
-@pytest.fixture(autouse=True)
-def settings(spark: "SparkSession", tmp_path: Path) -> Iterator[None]:
-    """Checkpoints of its own for every test; and what an example sets is not set after it."""
+class Examples:
+    """Runs examples as `moldau pipeline run` does, in the session that there is."""
+
+    def __init__(self, spark: "SparkSession", broker: Cluster, folder: Path) -> None:
+        self._spark = spark
+        self._servers = broker.bootstrap_servers
+        self._folder = folder
+
+    @contextmanager
+    def running(self, name: str) -> Iterator["StreamingQuery"]:
+        """The query of an example, which ends with the block."""
+        with self._hooked(name) as setup:
+            (query,) = setup.queries
+            try:
+                yield query
+            finally:
+                query.stop()
+
+    def run(self, name: str) -> None:
+        """An example that ends by itself."""
+        with self._hooked(name) as setup:
+            wait_for_queries(setup.queries, is_stopping=lambda: False, sleep=time.sleep)
+
+    @contextmanager
+    def _hooked(self, name: str) -> Iterator[Setup]:
+        project = find_project(str(EXAMPLES / f"{name}.py"))
+        setup = Setup(
+            name=project.name,
+            checkpoints=self._folder,
+            defaults={"kafka.bootstrap.servers": self._servers},
+        )
+        with hooked(setup):
+            call(project, self._spark)
+            yield setup
+
+
+@pytest.fixture
+def examples(spark: "SparkSession", broker: Cluster, tmp_path: Path) -> Iterator[Examples]:
+    """The examples; a setting that one of them or its test makes is not there any more after it."""
     before = spark.conf.getAll
-    spark.conf.set("spark.sql.streaming.checkpointLocation", str(tmp_path / "checkpoints"))
-    yield
+    yield Examples(spark, broker, tmp_path / "checkpoints")
     for name, value in spark.conf.getAll.items():
         if name not in before:
             spark.conf.unset(name)
         elif value != before[name]:
             spark.conf.set(name, before[name])
-
-
-@contextmanager
-def running(query: "StreamingQuery") -> Iterator["StreamingQuery"]:
-    """A query, and its end."""
-    try:
-        yield query
-    finally:
-        query.stop()
 
 
 def _encoded(text: str | None) -> bytes | None:
@@ -122,22 +141,3 @@ def _decoded(data: bytes | None) -> Any:
         return json.loads(data)
     except ValueError:
         return data.decode()
-
-
-# INTERIM
-@pytest.fixture(autouse=True)
-def default_servers(broker, monkeypatch):
-    from pyspark.sql import DataFrameReader, DataFrameWriter
-    from pyspark.sql.streaming import DataStreamReader, DataStreamWriter
-
-    for kind in (DataFrameReader, DataFrameWriter, DataStreamReader, DataStreamWriter):
-
-        def format(self, source, original=kind.format):
-            original(self, source)
-            return (
-                self.option("kafka.bootstrap.servers", broker.bootstrap_servers)
-                if source == "moldau"
-                else self
-            )
-
-        monkeypatch.setattr(kind, "format", format)

@@ -2,18 +2,18 @@
 
 from typing import TYPE_CHECKING
 
-from spark.examples.conftest import Topics, example, running
+from spark.examples.conftest import Examples, Topics
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 
 def test_words_are_counted_and_only_counts_that_change_are_written(
-    spark: "SparkSession", topics: Topics
+    examples: Examples, topics: Topics
 ) -> None:
     topics.create("lines")
     topics.create("word-counts", cleanup_policy="compact")
-    with running(example("word_count").pipeline(spark)) as query:
+    with examples.running("word_count") as query:
         topics.write("lines", "The cat, the dog -- and THE end.")
         query.processAllAvailable()
         first = topics.read_pairs("word-counts")
@@ -23,10 +23,10 @@ def test_words_are_counted_and_only_counts_that_change_are_written(
     assert sorted(topics.read_pairs("word-counts")[len(first) :]) == [("dog", 2), ("the", 4)]
 
 
-def test_every_customer_has_totals_that_are_kept_up_to_date(spark: "SparkSession", topics: Topics) -> None:
+def test_every_customer_has_totals_that_are_kept_up_to_date(examples: Examples, topics: Topics) -> None:
     topics.create("orders", partitions=2)
     topics.create("totals", cleanup_policy="compact")
-    with running(example("aggregate").pipeline(spark)) as query:
+    with examples.running("aggregate") as query:
         topics.write_pairs(
             "orders",
             ("1", {"customer": "ada", "amount": 0.1}),

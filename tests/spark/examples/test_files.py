@@ -3,14 +3,14 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spark.examples.conftest import Topics, example, running
+from spark.examples.conftest import Examples, Topics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 def test_rows_of_files_of_three_formats_become_records(
-    spark: "SparkSession", topics: Topics, tmp_path: Path
+    spark: "SparkSession", examples: Examples, topics: Topics, tmp_path: Path
 ) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -23,7 +23,8 @@ def test_rows_of_files_of_three_formats_become_records(
     (incoming / "json" / "1.json").write_text('{"id": "j1", "customer": "bob", "amount": 2}\n{"id": "j2"}\n')
     table = pa.table({"id": ["p1", "p2"], "customer": ["cyd", "cyd"], "amount": [3.0, 4.0]})
     pq.write_table(table, incoming / "parquet" / "1.parquet")
-    with running(example("files_to_topic").pipeline(spark, str(incoming))) as query:
+    spark.conf.set("spark.orders.folder", str(incoming))
+    with examples.running("files_to_topic") as query:
         query.processAllAvailable()
         first = topics.read_pairs("orders")
         assert sorted(first, key=lambda pair: pair[1]["id"]) == [
@@ -43,17 +44,18 @@ def test_rows_of_files_of_three_formats_become_records(
 
 
 def test_every_record_of_a_topic_is_one_row_of_the_table_however_often_it_runs(
-    spark: "SparkSession", topics: Topics, tmp_path: Path
+    spark: "SparkSession", examples: Examples, topics: Topics, tmp_path: Path
 ) -> None:
     topics.create("clicks", partitions=2)
     path = str(tmp_path / "clicks.parquet")
+    spark.conf.set("spark.clicks.path", path)
     pages = [f"/page/{number}" for number in range(40)]
 
     def run(hour: int) -> None:
         day = 1 + hour // 24
         at = f"2030-01-{day:02}T{hour % 24:02}:00:00Z"
         topics.write_pairs("clicks", *((page, {"page": page, "at": at}) for page in pages))
-        example("topic_to_parquet").pipeline(spark, path).awaitTermination()
+        examples.run("topic_to_parquet")
 
     run(hour=23)
     run(hour=24)

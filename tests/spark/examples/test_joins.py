@@ -2,14 +2,14 @@
 
 from typing import TYPE_CHECKING, Any
 
-from spark.examples.conftest import Topics, example, running
+from spark.examples.conftest import Examples, Topics
 
 if TYPE_CHECKING:
     import pytest
     from pyspark.sql import SparkSession
 
 
-def test_orders_meet_payments_of_half_an_hour_and_no_others(spark: "SparkSession", topics: Topics) -> None:
+def test_orders_meet_payments_of_half_an_hour_and_no_others(examples: Examples, topics: Topics) -> None:
     topics.create("orders", "payments", "orders-paid")
 
     def order(name: str, at: str) -> dict[str, Any]:
@@ -18,7 +18,7 @@ def test_orders_meet_payments_of_half_an_hour_and_no_others(spark: "SparkSession
     def payment(order_id: str, at: str) -> dict[str, Any]:
         return {"order_id": order_id, "method": "card", "at": f"2030-01-01T{at}Z"}
 
-    with running(example("stream_join").pipeline(spark)) as query:
+    with examples.running("stream_join") as query:
 
         def results() -> list[tuple[str, str | None]]:
             query.processAllAvailable()
@@ -49,12 +49,10 @@ def test_orders_meet_payments_of_half_an_hour_and_no_others(spark: "SparkSession
         assert results() == sorted([*met, ("later", "14:00:00.000Z"), ("too early", ""), ("too late", "")])
 
 
-def test_an_order_gets_what_the_table_says_when_it_is_processed(
-    spark: "SparkSession", topics: Topics
-) -> None:
+def test_an_order_gets_what_the_table_says_when_it_is_processed(examples: Examples, topics: Topics) -> None:
     topics.create("orders", "orders-enriched")
     topics.create("customers", cleanup_policy="compact")
-    with running(example("stream_table_join").pipeline(spark)) as query:
+    with examples.running("stream_table_join") as query:
 
         def send(name: str, customer: str) -> Any:
             topics.write("orders", {"id": name, "customer": customer, "amount": 10})
@@ -73,7 +71,7 @@ def test_an_order_gets_what_the_table_says_when_it_is_processed(
 
 
 def test_a_compacted_topic_is_a_table(
-    spark: "SparkSession", topics: Topics, capsys: "pytest.CaptureFixture[str]"
+    spark: "SparkSession", examples: Examples, topics: Topics, capsys: "pytest.CaptureFixture[str]"
 ) -> None:
     topics.create("customers", partitions=2, cleanup_policy="compact")
     topics.write_pairs(
@@ -87,7 +85,7 @@ def test_a_compacted_topic_is_a_table(
         ("cyd", {"name": "Cyd", "city": "Prague"}),
         ("dan", {"name": "Dan", "city": "Rome"}),
     )
-    example("table").pipeline(spark)
+    examples.run("table")
     assert "|Prague|        2|\n|  Rome|        1|\n+--" in capsys.readouterr().out
     assert [tuple(row) for row in spark.sql("SELECT * FROM customers ORDER BY id").collect()] == [
         ("ada", "Ada", "Prague"),

@@ -2,19 +2,19 @@
 
 from typing import TYPE_CHECKING
 
-from spark.examples.conftest import Topics, example, running
+from spark.examples.conftest import Examples, Topics
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 
-def test_an_event_goes_on_once_as_long_as_it_is_remembered(spark: "SparkSession", topics: Topics) -> None:
+def test_an_event_goes_on_once_as_long_as_it_is_remembered(examples: Examples, topics: Topics) -> None:
     topics.create("events", "events-once")
 
     def event(name: str, at: str, attempt: int) -> dict[str, object]:
         return {"id": name, "at": f"2030-01-01T{at}Z", "attempt": attempt}
 
-    with running(example("deduplicate").pipeline(spark)) as query:
+    with examples.running("deduplicate") as query:
 
         def send(*events: dict[str, object]) -> set[tuple[str, int]]:
             seen = len(topics.read("events-once"))
@@ -34,14 +34,14 @@ def test_an_event_goes_on_once_as_long_as_it_is_remembered(spark: "SparkSession"
 
 
 def test_a_sensor_is_reported_when_it_falls_silent_and_when_it_is_back(
-    spark: "SparkSession", topics: Topics
+    examples: Examples, topics: Topics
 ) -> None:
     topics.create("reports", "notices")
 
     def report(sensor: str, at: str) -> dict[str, str]:
         return {"sensor": sensor, "at": f"2030-01-01T{at}Z"}
 
-    with running(example("custom_state").pipeline(spark)) as query:
+    with examples.running("custom_state") as query:
 
         def send(*reports: dict[str, str]) -> list[tuple[str, str, str]]:
             topics.write("reports", *reports)

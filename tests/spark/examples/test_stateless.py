@@ -3,15 +3,15 @@
 import json
 from typing import TYPE_CHECKING
 
-from spark.examples.conftest import Topics, example, running
+from spark.examples.conftest import Examples, Topics, Value
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 
-def test_readings_are_filtered_and_mapped(spark: "SparkSession", topics: Topics) -> None:
+def test_readings_are_filtered_and_mapped(examples: Examples, topics: Topics) -> None:
     topics.create("readings", "fahrenheit")
-    with running(example("map_filter").pipeline(spark)) as query:
+    with examples.running("map_filter") as query:
         topics.write(
             "readings",
             {"sensor": "attic", "celsius": 21.5},
@@ -29,16 +29,18 @@ def test_readings_are_filtered_and_mapped(spark: "SparkSession", topics: Topics)
     ]
 
 
-def test_two_streams_become_one_and_two_branches(spark: "SparkSession", topics: Topics) -> None:
+def test_two_streams_become_one_and_two_branches(examples: Examples, topics: Topics) -> None:
     topics.create("orders-web", "orders-app", "orders-large", "orders-other")
-    with running(example("branch_merge").pipeline(spark)) as query:
+    with examples.running("branch_merge") as query:
         topics.write("orders-web", {"amount": 1500, "note": "kept"}, {"amount": 999.99}, key="ada")
         topics.write("orders-app", {"amount": 1000}, "no JSON", key="bob")
         query.processAllAvailable()
 
     def rows(topic: str) -> set[tuple[object, ...]]:
         records = topics.read(topic)
-        found = {(record.key, record.value, tuple(record.headers)) for record in records}
+        found: set[tuple[object, ...]] = {
+            (record.key, record.value, tuple(record.headers)) for record in records
+        }
         assert len(found) == len(records)
         return found
 
@@ -50,16 +52,16 @@ def test_two_streams_become_one_and_two_branches(spark: "SparkSession", topics: 
     assert rows("orders-other") == {(b"ada", b'{"amount": 999.99}', web), (b"bob", b"no JSON", app)}
 
 
-def test_what_cannot_be_read_is_a_dead_letter_that_says_why(spark: "SparkSession", topics: Topics) -> None:
+def test_what_cannot_be_read_is_a_dead_letter_that_says_why(examples: Examples, topics: Topics) -> None:
     topics.create("payments", "payments-checked", "payments-dead")
-    good = [{"id": "p1", "amount": 12.5}, {"id": "p2", "amount": "0.01", "more": [1]}]
+    good: list[Value] = [{"id": "p1", "amount": 12.5}, {"id": "p2", "amount": "0.01", "more": [1]}]
     bad = {
         '{"id": "p3"': "not the JSON of a payment",
         '{"id": "p4", "amount": "much"}': "not the JSON of a payment",
         '{"amount": 1}': "no id",
         '{"id": "p5"}': "no amount",
     }
-    with running(example("dead_letters").pipeline(spark)) as query:
+    with examples.running("dead_letters") as query:
         topics.write("payments", good[0], *bad, good[1], None, key="k")
         query.processAllAvailable()
     checked = topics.read("payments-checked")

@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from spark.examples.conftest import Topics, example, running
+from spark.examples.conftest import Examples, Topics
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 
 def click(page: str, at: str) -> dict[str, str]:
@@ -13,10 +13,10 @@ def click(page: str, at: str) -> dict[str, str]:
 
 
 def test_a_minute_is_counted_once_it_is_over_and_late_clicks_until_then(
-    spark: "SparkSession", topics: Topics
+    examples: Examples, topics: Topics
 ) -> None:
     topics.create("clicks", "clicks-per-minute")
-    with running(example("tumbling_windows").pipeline(spark)) as query:
+    with examples.running("tumbling_windows") as query:
 
         def send(*clicks: dict[str, str]) -> list[tuple[str, str, int]]:
             topics.write("clicks", *clicks)
@@ -49,10 +49,10 @@ def test_a_minute_is_counted_once_it_is_over_and_late_clicks_until_then(
         ]
 
 
-def test_a_figure_is_corrected_until_its_window_closes(spark: "SparkSession", topics: Topics) -> None:
+def test_a_figure_is_corrected_until_its_window_closes(examples: Examples, topics: Topics) -> None:
     topics.create("measurements")
     topics.create("speeds", cleanup_policy="compact")
-    with running(example("hopping_windows").pipeline(spark)) as query:
+    with examples.running("hopping_windows") as query:
         written = 0
 
         def send(speed: float, at: str) -> dict[str, tuple[float, int]]:
@@ -78,15 +78,13 @@ def test_a_figure_is_corrected_until_its_window_closes(spark: "SparkSession", to
         assert send(70, "12:09:59") == {}
 
 
-def test_a_late_view_joins_visits_and_a_visit_that_is_over_stays(
-    spark: "SparkSession", topics: Topics
-) -> None:
+def test_a_late_view_joins_visits_and_a_visit_that_is_over_stays(examples: Examples, topics: Topics) -> None:
     topics.create("views", "visits")
 
     def view(visitor: str, page: str, at: str) -> dict[str, str]:
         return {"visitor": visitor, "page": page, "at": f"2030-01-01T{at}Z"}
 
-    with running(example("session_windows").pipeline(spark)) as query:
+    with examples.running("session_windows") as query:
 
         def send(*views: dict[str, str]) -> list[tuple[str, str, str, int, list[str]]]:
             topics.write("views", *views)
