@@ -43,7 +43,8 @@ bench-quick: $(VENV)/.bench  ## The same in about five minutes
 	@$(BIN)/python bench/comparison.py --quick --write
 
 bench-parts: $(VENV)/.test  ## Measure the broker alone and its parts; bench/README.md says what the figures mean
-	@for script in bench/wire.py bench/records.py bench/log.py bench/startup.py bench/broker.py; do \
+	@for script in bench/wire.py bench/records.py bench/log.py bench/startup.py bench/request.py bench/broker.py \
+	    bench/groups.py; do \
 	    echo "== $$script"; $(BIN)/python "$$script" || exit 1; \
 	done
 

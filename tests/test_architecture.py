@@ -114,6 +114,12 @@ def test_a_module_keeps_the_rules(module: str) -> None:
     assert violations(module, path.read_text(), is_package=path.name == "__init__.py") == []
 
 
+def test_the_package_that_spark_imports_in_every_session_has_the_data_source_and_nothing_else() -> None:
+    (path,) = (ROOT / "src" / "pyspark_moldau").rglob("*.py")
+    imports = absolute_imports(ast.parse(path.read_text()), "pyspark_moldau", is_package=True)
+    assert [name for _, name in imports] == ["moldau.spark.datasource.MoldauDataSource"]
+
+
 def test_every_package_has_a_row_in_the_table() -> None:
     packages = {module.partition(".")[0] for module in MODULES} - set(TOP_LEVEL)
     assert packages <= {package.name for package in PACKAGES}

@@ -142,7 +142,7 @@ def test_the_ci_script_can_be_run() -> None:
 
 
 def test_every_module_of_the_command_line_is_a_command_with_a_line_of_help() -> None:
-    modules = {path.stem for path in (ROOT / "src" / "moldau" / "cli").glob("[!_]*.py")}
+    modules = {path.stem.replace("_", "-") for path in (ROOT / "src" / "moldau" / "cli").glob("[!_]*.py")}
     assert modules == set(COMMANDS)
 
 

@@ -1,6 +1,10 @@
 """Reading topics as a batch, with Spark and a broker."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
 
 from moldau.client import connect_sync
 from moldau.testing import Cluster
@@ -8,25 +12,180 @@ from moldau.testing import Cluster
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
-def frame(spark: "SparkSession", broker: Cluster, **options: Any) -> "DataFrame":
+
+def frame(spark: "SparkSession", broker: Cluster, **options: str) -> "DataFrame":
     reader = spark.read.format("moldau").option("kafka.bootstrap.servers", broker.bootstrap_servers)
     return reader.options(**options).load()
 
 
-def fill(broker: Cluster, topic: str, count: int) -> None:
+def fill(broker: Cluster, topic: str, count: int, *, partitions: int = 1) -> None:
+    """Records with their number as value and in seconds as time, over the partitions in turn."""
     with connect_sync(broker.bootstrap_servers) as client, client.producer() as producer:
         for number in range(count):
-            producer.send(topic, f"value {number}".encode(), key=f"key {number}".encode())
+            producer.send(
+                topic,
+                b"%d" % number,
+                key=b"key %d" % number,
+                partition=number % partitions,
+                timestamp=1_700_000_000_000 + 1_000 * number,
+                headers=[("half", b"%d" % (number // 2))] if number % 2 else [],
+            )
 
 
-def test_every_record_is_a_row(spark: "SparkSession", broker: Cluster) -> None:
+def values(rows: "DataFrame") -> list[int]:
+    return sorted(int(row.value) for row in rows.select("value").collect())
+
+
+@pytest.fixture(scope="module")
+def filled(broker: Cluster) -> str:
+    """A topic with 60 records in three partitions."""
     topic = broker.topic(partitions=3)
-    fill(broker, topic, 1000)
-    rows = frame(spark, broker, subscribe=topic).collect()
-    assert sorted(bytes(row.value) for row in rows) == sorted(b"value %d" % n for n in range(1000))
-    assert all(
-        bytes(row.key).removeprefix(b"key ") == bytes(row.value).removeprefix(b"value ") for row in rows
+    fill(broker, topic, 60, partitions=3)
+    return topic
+
+
+def test_every_record_is_a_row(spark: "SparkSession", broker: Cluster, filled: str) -> None:
+    rows = frame(spark, broker, subscribe=filled, includeHeaders="true").collect()
+    assert len(rows) == 60
+    for row in rows:
+        number = int(row.value)
+        assert bytes(row.key) == b"key %d" % number
+        assert (row.topic, row.partition, row.offset) == (filled, number % 3, number // 3)
+        assert row.timestamp == datetime.fromtimestamp(1_700_000_000 + number, UTC).replace(tzinfo=None)
+        assert row.timestampType == 0
+        headers = row.headers and [(header.key, bytes(header.value)) for header in row.headers]
+        assert headers == ([("half", b"%d" % (number // 2))] if number % 2 else None)
+
+
+def test_headers_are_there_when_asked_for(spark: "SparkSession", broker: Cluster, filled: str) -> None:
+    assert frame(spark, broker, subscribe=filled).columns == [
+        *("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+    ]
+
+
+def test_a_schema_picks_columns(spark: "SparkSession", broker: Cluster, filled: str) -> None:
+    reader = spark.read.format("moldau").schema("offset long, value binary")
+    rows = reader.options(subscribe=filled, **{"kafka.bootstrap.servers": broker.bootstrap_servers}).load()
+    assert rows.columns == ["offset", "value"]
+    assert values(rows) == list(range(60))
+
+
+def test_an_empty_topic_is_an_empty_table(spark: "SparkSession", broker: Cluster, topic: str) -> None:
+    assert frame(spark, broker, subscribe=topic).count() == 0
+
+
+def test_ranges_are_read_in_parallel(spark: "SparkSession", broker: Cluster, filled: str) -> None:
+    rows = frame(spark, broker, subscribe=filled, minPartitions="6")
+    assert rows.rdd.getNumPartitions() == 6
+    assert values(rows) == list(range(60))
+
+
+def test_sql_reads_a_topic_too(spark: "SparkSession", broker: Cluster, filled: str) -> None:
+    spark.sql(
+        f"CREATE TEMPORARY VIEW clicks USING moldau OPTIONS"
+        f" (`kafka.bootstrap.servers` '{broker.bootstrap_servers}', subscribe '{filled}')"
     )
-    assert {row.topic for row in rows} == {topic}
-    assert {row.partition for row in rows} == {0, 1, 2}
+    (row,) = spark.sql("SELECT count(*) AS n, max(offset) AS last FROM clicks WHERE partition = 2").collect()
+    assert (row.n, row.last) == (20, 19)
+
+
+# ------------------------------------------------------------------------------------------------ filters
+
+
+@pytest.fixture(params=["on", "off"])
+def pushdown(spark: "SparkSession", request: pytest.FixtureRequest) -> Iterator[bool]:
+    """Pushing filters down, and not."""
+    spark.conf.set(PUSHDOWN, request.param == "on")
+    yield request.param == "on"
+    spark.conf.set(PUSHDOWN, True)
+
+
+FILTERS = {
+    "partition = 1": (range(1, 60, 3), 1),
+    "partition <> 1 AND topic IS NOT NULL": ([n for n in range(60) if n % 3 != 1], 2),
+    "topic LIKE 'nothing%'": ([], 1),
+    "offset BETWEEN 5 AND 7": (range(15, 24), 3),
+    "partition IN (0, 2) AND offset > 17": ([54, 57, 56, 59], 2),
+    "offset IN (3, 12)": ([9, 10, 11, 36, 37, 38], 3),
+    "timestamp >= '2023-11-14 22:13:50'": (range(30, 60), 3),
+    "timestamp > '2023-11-14 22:13:50' AND timestamp < '2023-11-14 22:13:55'": (range(31, 35), 3),
+    "timestamp > '2033-11-14 22:13:50'": ([], 1),
+    "partition = 1 OR offset = 0": ([0, 2, *range(1, 60, 3)], 3),
+    "key = CAST('key 7' AS BINARY)": ([7], 3),
+    "timestampType = 0 AND partition = 0": (range(0, 60, 3), 1),
+}
+
+
+@pytest.mark.parametrize("condition", FILTERS)
+def test_filters_choose_rows_pushed_down_or_not(
+    spark: "SparkSession", broker: Cluster, filled: str, condition: str, pushdown: bool
+) -> None:
+    expected, tasks = FILTERS[condition]
+    rows = frame(spark, broker, subscribe=filled, minOffsetsPerTask="1").where(condition)
+    assert values(rows) == sorted(expected)
+    # What is pushed down shows in how many partitions of the topic are read at all; none takes one task.
+    assert rows.rdd.getNumPartitions() == (tasks if pushdown else 3)
+
+
+# ------------------------------------------------------------------------------------------------ mistakes
+
+
+def said(error: BaseException) -> str:
+    """The last line of the Python error that Spark passes on."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return next(line for line in reversed(lines) if line.startswith("moldau."))
+
+
+MISTAKES = {
+    "a typo": ({"startingOffset": "earliest"}, "Did you mean startingOffsets?"),
+    "a bad number": ({"minPartitions": "many"}, "Option minPartitions is 'many': it must be a whole number"),
+    "bad JSON": ({"startingOffsets": "{"}, "Option startingOffsets is '{': it is no JSON"),
+    "another way to subscribe": ({"assign": "{}"}, "but subscribe and assign are"),
+    "a bad setting": ({"kafka.isolation.level": "x"}, "Option kafka.isolation.level: Invalid value 'x'"),
+}
+
+
+@pytest.mark.parametrize("what", MISTAKES)
+def test_a_mistake_in_the_options_shows_when_the_table_is_made(
+    spark: "SparkSession", broker: Cluster, filled: str, what: str
+) -> None:
+    from pyspark.errors import PySparkException
+
+    options, text = MISTAKES[what]
+    with pytest.raises(PySparkException) as failed:
+        frame(spark, broker, subscribe=filled, **options)
+    assert text in said(failed.value)
+
+
+def test_a_topic_that_does_not_exist_is_named(spark: "SparkSession", broker: Cluster) -> None:
+    from pyspark.errors import PySparkException
+
+    with pytest.raises(PySparkException) as failed:
+        frame(spark, broker, subscribe="nowhere").count()
+    assert "Topic 'nowhere' does not exist" in said(failed.value)
+
+
+def test_a_broker_that_is_not_there_is_named(spark: "SparkSession") -> None:
+    from pyspark.errors import PySparkException
+
+    reader = spark.read.format("moldau").option("kafka.bootstrap.servers", "127.0.0.1:1")
+    with pytest.raises(PySparkException) as failed:
+        reader.option("subscribe", "clicks").option("fetchOffset.retryIntervalMs", "10").load().count()
+    assert "No broker could be reached. Tried 127.0.0.1:1" in said(failed.value)
+    assert "option kafka.bootstrap.servers ('127.0.0.1:1') is right" in said(failed.value)
+
+
+def test_a_loss_in_a_task_is_told(spark: "SparkSession", broker: Cluster, topic: str) -> None:
+    from pyspark.errors import PySparkException
+
+    fill(broker, topic, 10)
+    rows = frame(spark, broker, subscribe=topic)
+    # Planned by now, because the number of partitions is.
+    assert rows.rdd.getNumPartitions() == 1
+    with connect_sync(broker.bootstrap_servers) as client:
+        client.admin.delete_records({(topic, 0): 4})
+    with pytest.raises(PySparkException) as failed:
+        rows.collect()
+    assert f"{topic}-0: offsets 0 to 9 were to be read, and the log begins at offset 4" in said(failed.value)

@@ -224,11 +224,17 @@ class Admin(GroupAdmin):
     # ---------------------------------------------------------------- offsets and records
 
     async def list_offsets(
-        self, wanted: Mapping[tuple[str, int], int], *, isolation_level: int = READ_UNCOMMITTED
+        self,
+        wanted: Mapping[tuple[str, int], int],
+        *,
+        isolation_level: int = READ_UNCOMMITTED,
+        timeout_ms: int | None = None,
     ) -> dict[TopicPartition, OffsetFound]:
         """The first offset at or after a time in ms, or at LATEST, EARLIEST or MAX_TIMESTAMP."""
         places = {place_of(place): timestamp for place, timestamp in wanted.items()}
-        return await list_offsets(self._cluster, places, isolation_level=isolation_level)
+        return await list_offsets(
+            self._cluster, places, isolation_level=isolation_level, timeout_ms=timeout_ms
+        )
 
     async def delete_records(self, before: Mapping[tuple[str, int], int]) -> dict[TopicPartition, int]:
         """Delete what lies before these offsets (-1: everything); gives where the logs start now."""

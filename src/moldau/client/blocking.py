@@ -78,6 +78,8 @@ class BlockingClient:
     def __init__(self, opened: Callable[[], AbstractAsyncContextManager[Client]]) -> None:
         self._thread = LoopThread()
         self._ready: Future[Client] = Future()
+        # How to end what was started and is not done.
+        self._under_way: dict[int, Callable[[], bool]] = {}
         # One task enters and leaves the client, because the client's tasks belong to the one that entered.
         self._life = self._thread.start(self._live(opened))
         try:
@@ -137,11 +139,16 @@ class BlockingClient:
         return BlockingGroupConsumer(make(), self._thread)
 
     def start(self, work: Callable[[Client], Coroutine[object, object, T]]) -> Future[T]:
-        """Set something going with the async client, without waiting for it."""
-        return self._thread.start(work(self._client))
+        """Set something going with the async client, without waiting for it; it ends with the client."""
+        future = self._thread.start(work(self._client))
+        self._under_way[id(future)] = future.cancel
+        future.add_done_callback(lambda done: self._under_way.pop(id(done)))
+        return future
 
     def close(self) -> None:
         """Flush what producers hold, and end everything."""
+        for cancel in list(self._under_way.values()):
+            cancel()
         if not self._life.done():
             self._thread.on_loop(self._closing.set)()
         try:

@@ -252,6 +252,8 @@ class Cluster:
         ask: Callable[
             [BrokerConnection, Sequence[TopicPartition]], Awaitable[dict[TopicPartition, T | ClientError]]
         ],
+        *,
+        timeout_ms: int | None = None,
     ) -> dict[TopicPartition, T]:
         """Ask each partition's leader; those that answer with an error that may pass are asked again."""
         missing = list(dict.fromkeys(partitions))
@@ -272,7 +274,7 @@ class Cluster:
             if failure is not None:
                 raise failure
 
-        await self.retrying(attempt)
+        await self.retrying(attempt, timeout_ms=timeout_ms)
         return found
 
     async def retrying(self, attempt: Callable[[], Awaitable[T]], *, timeout_ms: int | None = None) -> T:

@@ -40,9 +40,16 @@ def place_of(pair: tuple[str, int]) -> TopicPartition:
 
 
 async def list_offsets(
-    cluster: Cluster, wanted: Mapping[TopicPartition, int], *, isolation_level: int
+    cluster: Cluster,
+    wanted: Mapping[TopicPartition, int],
+    *,
+    isolation_level: int,
+    timeout_ms: int | None = None,
 ) -> dict[TopicPartition, OffsetFound]:
-    """For each partition the first offset at or after a time in ms, or LATEST, EARLIEST or MAX_TIMESTAMP."""
+    """For each partition the first offset at or after a time in ms, or LATEST, EARLIEST or MAX_TIMESTAMP.
+
+    Errors that may pass are waited for up to `timeout_ms`, by default default.api.timeout.ms.
+    """
 
     async def ask(
         connection: BrokerConnection, partitions: Sequence[TopicPartition]
@@ -74,4 +81,4 @@ async def list_offsets(
                     found[place] = ClientError(code_of(row.error_code), where=place)
         return found
 
-    return await cluster.ask_leaders(wanted, ask)
+    return await cluster.ask_leaders(wanted, ask, timeout_ms=timeout_ms)

@@ -13,13 +13,14 @@ from pyspark.sql.types import StructType
 
 from moldau.client.offsets import NO_OFFSET
 from moldau.spark.columns import arrow_schema, check_schema
+from moldau.spark.errors import BadBound, told_plainly
 from moldau.spark.options import ReadOptions, Use
 from moldau.spark.plan.batches import Batch
 from moldau.spark.plan.bounds import BackwardRange, Extent, plan_query
 from moldau.spark.plan.filters import Condition, Operator, Restriction, restrict
 from moldau.spark.plan.ranges import OffsetRange
 from moldau.spark.reading import Task, read, report_losses, tasks_of
-from moldau.spark.topics import BadBound, Topics
+from moldau.spark.topics import Topics
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,12 +58,14 @@ def batch_reader(schema: StructType, options: Mapping[str, str]) -> BatchReader:
 class BatchReader(DataSourceReader):
     """What Spark asks to read a batch."""
 
+    @told_plainly
     def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
         check_schema(schema)
         self._schema = schema
         self._options = ReadOptions.parse(options, Use.BATCH)
         self._restriction = Restriction()
 
+    @told_plainly
     def partitions(self) -> list[InputPartition]:
         """The tasks, decided on the driver."""
         return [InputPartition(task) for task in plan_tasks(self._options, self._restriction)]

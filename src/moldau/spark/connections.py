@@ -16,6 +16,7 @@ from typing import Final
 from moldau.client import Unreachable, connect_sync
 from moldau.client.blocking import BlockingClient
 from moldau.client.settings import SettingValue
+from moldau.spark.errors import NoBroker
 from moldau.spark.options import BOOTSTRAP_SERVERS
 
 Key = tuple[int, str, tuple[tuple[str, SettingValue], ...]]
@@ -24,10 +25,6 @@ _RETRY_INTERVAL_S: Final = 0.5
 
 _clients: Final[dict[Key, BlockingClient]] = {}
 _lock = threading.Lock()
-
-
-class NoBroker(Exception):
-    """No broker answers; the text says which were tried."""
 
 
 def shared_client(

@@ -13,6 +13,8 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from moldau.spark.errors import told_plainly
+
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
@@ -28,6 +30,7 @@ class MoldauDataSource(DataSource):
         """What stands in `format`."""
         return "moldau"
 
+    @told_plainly
     def schema(self) -> StructType:
         """The columns of a topic, for a query that names none."""
         from moldau.spark.columns import source_schema

@@ -53,8 +53,6 @@ class Option:
     default: str
     uses: tuple[Use, ...]
     doc: str
-    # Why it has no effect, or cannot be given; empty where it is honoured.
-    ignored: str = ""
 
 
 OPTIONS: Final = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from logging import getLogger
 from typing import TYPE_CHECKING, Final
 
@@ -15,6 +16,7 @@ from moldau.model.errors import ErrorCode
 from moldau.model.ids import TopicPartition, uuid_to_text
 from moldau.spark.columns import Columns
 from moldau.spark.connections import shared_client
+from moldau.spark.errors import DataLoss, NothingCame, rows_told_plainly
 from moldau.spark.options import ReadOptions
 from moldau.spark.plan.batches import Loss, told
 from moldau.spark.plan.ranges import OffsetRange, cut_into_tasks
@@ -31,14 +33,6 @@ _FETCH_SETTINGS: Final[Mapping[str, SettingValue]] = {
     "auto_offset_reset": "none",
     "max_partition_fetch_bytes": 8 * 2**20,
 }
-
-
-class DataLoss(Exception):
-    """Records that were to be read are gone."""
-
-
-class NothingCame(Exception):
-    """Records that must be there did not come in time."""
 
 
 def report_losses(losses: tuple[Loss, ...], options: ReadOptions) -> None:
@@ -74,18 +68,21 @@ def tasks_of(ranges: Sequence[OffsetRange], topic_ids: Mapping[str, str], option
 
 def read(task: Task, options: ReadOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The records of a task; DataLoss where they are gone and the options say to fail then."""
-    patience_s = options.poll_timeout_ms / 1_000
-    client = shared_client(options.bootstrap_servers, options.settings, patience_s=patience_s)
-    return _Reader(client, task, options).batches(schema)
+    return rows_told_plainly(_Reader(task, options).batches(schema))
 
 
 class _Reader:
-    def __init__(self, client: BlockingClient, task: Task, options: ReadOptions) -> None:
-        self._client = client
+    def __init__(self, task: Task, options: ReadOptions) -> None:
         self._options = options
         self._topic_ids = task.topic_ids
         # What is not read yet, by partition.
         self._left = {each.place: each for each in task.ranges}
+
+    @cached_property
+    def _client(self) -> BlockingClient:
+        options = self._options
+        patience_s = options.poll_timeout_ms / 1_000
+        return shared_client(options.bootstrap_servers, options.settings, patience_s=patience_s)
 
     def batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         columns = {place: Columns(place, schema) for place in self._left}
@@ -101,13 +98,15 @@ class _Reader:
                     self._skip_what_is_lost(error)
                     self._assign(consumer)
                     continue
+                # Before anything is given out: another topic under the same name is not what was meant.
+                if self._give_up_lost_topics():
+                    self._assign(consumer)
                 for place, polled in arrived.items():
-                    self._advance(place, polled.position)
-                    yield from columns[place].batches(polled)
+                    if place in self._left:
+                        self._advance(place, polled.position)
+                        yield from columns[place].batches(polled)
                 if arrived:
                     deadline_s = self._deadline_s()
-                elif self._give_up_lost_topics():
-                    self._assign(consumer)
                 elif time.monotonic() > deadline_s:
                     raise NothingCame(self._complaint())
 
@@ -140,9 +139,6 @@ class _Reader:
         """Why nothing more of a topic can be read; empty if it can, or if nobody knows at the moment."""
         try:
             found = uuid_to_text(self._client.topic(topic, timeout_ms=_POLL_MS).topic_id)
-            if found != self._topic_ids.get(topic, found):
-                # The client lives longer than the query, and may know a topic that had the name before.
-                found = uuid_to_text(self._client.admin.describe_topics(topic)[topic].topic_id)
         except ClientError as error:
             return "the topic is gone" if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else ""
         planned = self._topic_ids.get(topic, found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from secrets import token_hex
@@ -19,11 +20,13 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from moldau.client import ClientError
 from moldau.spark.columns import arrow_schema, check_schema
+from moldau.spark.errors import BadCheckpoint, told_plainly
 from moldau.spark.options import ReadOptions, Use
 from moldau.spark.plan.batches import Logs, capped, has_receded, is_new, plan_batch, starts_of
 from moldau.spark.plan.limits import NO_LIMIT, Limits
-from moldau.spark.plan.offsets import Json, Position, offsets_to_json
+from moldau.spark.plan.offsets import BadOffsets, Json, Position, offsets_to_json
 from moldau.spark.progress import GroupProgress
 from moldau.spark.reading import Task, read, report_losses, tasks_of
 from moldau.spark.topics import Found, Topics
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 
 # A query that waits looks for records every few milliseconds; new partitions may take a little longer.
 _FIND_INTERVAL_S: Final = 1.0
+_LOOK_TIMEOUT_MS: Final = 1_000
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -57,16 +61,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _stream(self) -> Stream:
         return Stream(self._options)
 
+    @told_plainly
     def initialOffset(self) -> Json:  # noqa: N802
         """Where a new query begins."""
         return self._stream.beginning.to_json()
 
+    @told_plainly
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
         """Where the batch ends that begins at `start`; `start` itself if there is nothing to read."""
-        position = Position.from_json(start)
+        position = _position(start)
         end = self._stream.end_of_batch(position, _limits(self._options, limit))
         return start if end is None else end.to_json()
 
+    @told_plainly
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """What `latestOffset` is given unless the trigger wants all; our own options say the rest."""
         options = self._options
@@ -79,22 +86,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         latest = self._stream.latest
         return None if latest is None else offsets_to_json(latest.offsets)
 
+    @told_plainly
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Read what is there now, and then end."""
         self._stream.take_snapshot()
 
+    @told_plainly
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
         """The tasks of a batch."""
-        tasks = self._stream.tasks(Position.from_json(start), Position.from_json(end))
+        tasks = self._stream.tasks(_position(start), _position(end))
         return [InputPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task, on an executor."""
         return read(partition.value, self._options, arrow_schema(self._schema))
 
+    @told_plainly
     def commit(self, end: Json) -> None:
         """All up to here is done with."""
-        self._stream.processed(Position.from_json(end))
+        self._stream.processed(_position(end))
 
     def stop(self) -> None:
         """The query ends."""
@@ -198,15 +208,28 @@ class Stream:
 
     def _look(self, *, is_afresh: bool = False) -> Position:
         now_s = time.monotonic()
-        if self._found is None or is_afresh or now_s >= self._find_again_s:
-            self._found = self._topics.find(missing_ok=True)
-            self._find_again_s = now_s + _FIND_INTERVAL_S
-        return Position(self._topics.latest(self._found.places), self._found.topic_ids)
+        if self._found is not None and not is_afresh and now_s < self._find_again_s:
+            with suppress(ClientError):
+                return self._ends_of(self._found, timeout_ms=_LOOK_TIMEOUT_MS)
+        # Now for sure: a topic may be gone.
+        self._found = self._topics.find(missing_ok=True)
+        self._find_again_s = now_s + _FIND_INTERVAL_S
+        return self._ends_of(self._found)
+
+    def _ends_of(self, found: Found, *, timeout_ms: int | None = None) -> Position:
+        return Position(self._topics.latest(found.places, timeout_ms=timeout_ms), found.topic_ids)
 
     def _waited_ms(self, limits: Limits) -> int:
         if self._triggered_s is None:
             return limits.delay_ms_max
         return int((time.monotonic() - self._triggered_s) * 1_000)
+
+
+def _position(told: Json) -> Position:
+    try:
+        return Position.from_json(told)
+    except BadOffsets as why:
+        raise BadCheckpoint(f"{why}. Check that the checkpoint is one of this query.") from None
 
 
 def _limits(options: ReadOptions, limit: ReadLimit) -> Limits:

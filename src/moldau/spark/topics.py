@@ -15,15 +15,8 @@ from moldau.client.settings import ClientSettings
 from moldau.model.errors import ErrorCode
 from moldau.model.ids import TopicPartition, uuid_to_text
 from moldau.spark.connections import shared_client
+from moldau.spark.errors import BadBound, MissingTopic
 from moldau.spark.options import AtOffsets, AtTimes, Bound, ReadOptions
-
-
-class MissingTopic(Exception):
-    """A topic or a partition that was asked for does not exist."""
-
-
-class BadBound(Exception):
-    """Offsets or timestamps to begin or end at that do not fit the topics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +64,11 @@ class Topics:
         """Where the logs of partitions begin."""
         return self._look_up(dict.fromkeys(places, EARLIEST))
 
-    def latest(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def latest(
+        self, places: Iterable[TopicPartition], *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, int]:
         """Where what may be read of them ends."""
-        return self._look_up(dict.fromkeys(places, LATEST))
+        return self._look_up(dict.fromkeys(places, LATEST), timeout_ms=timeout_ms)
 
     def resolve(
         self, bound: Bound, places: tuple[TopicPartition, ...], *, is_start: bool
@@ -111,13 +106,15 @@ class Topics:
             )
         return {**found, **self.latest(none)}
 
-    def _look_up(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    def _look_up(
+        self, wanted: Mapping[TopicPartition, int], *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, int]:
         if not wanted:
             return {}
         asked: dict[tuple[str, int], int] = {
             (place.topic, place.partition): time for place, time in wanted.items()
         }
-        rows = self.client.admin.list_offsets(asked, isolation_level=self._isolation)
+        rows = self.client.admin.list_offsets(asked, isolation_level=self._isolation, timeout_ms=timeout_ms)
         return {place: rows[place].offset for place in wanted}
 
     def _describe(self, names: Iterable[str], *, missing_ok: bool) -> list[TopicView]:

@@ -122,6 +122,8 @@ class Examples:
 def examples(spark: "SparkSession", broker: Cluster, tmp_path: Path) -> Iterator[Examples]:
     """The examples; a setting that one of them or its test makes is not there any more after it."""
     before = spark.conf.getAll
+    import os
+    for pair in filter(None, os.environ.get("EXCONF","").split(",")): spark.conf.set(*pair.split("="))
     yield Examples(spark, broker, tmp_path / "checkpoints")
     for name, value in spark.conf.getAll.items():
         if name not in before:

@@ -121,14 +121,16 @@ def test_rows_without_a_key_for_a_compacted_topic_are_named_as_what_is_wrong(bro
 
 
 def test_a_topic_that_is_not_there_is_named(broker: Cluster) -> None:
-    unwilling = {"allow_auto_create_topics": "false", "max_block_ms": 500}
+    def attempt(batch: pa.RecordBatch, *, topic: str | None = None) -> None:
+        write(broker, [batch], topic=topic, allow_auto_create_topics="false", max_block_ms=500)
+
     with pytest.raises(BadTopic, match=r"Option 'topic': topic 'missing' does not exist\. Check the name"):
-        write(broker, [rows(value=[b"a"])], topic="missing", **unwilling)
+        attempt(rows(value=[b"a"]), topic="missing")
     there = broker.topic()
     with pytest.raises(
         BadRow, match=r"Row 2 of task 3 \(key 'k'\) cannot be written: topic 'missing' does not"
     ):
-        write(broker, [rows(key=[b"k"] * 2, value=[b"a"] * 2, topic=[there, "missing"])], **unwilling)
+        attempt(rows(key=[b"k"] * 2, value=[b"a"] * 2, topic=[there, "missing"]))
 
 
 def test_a_topic_is_created_where_brokers_do_that(broker: Cluster) -> None:

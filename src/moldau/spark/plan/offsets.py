@@ -62,7 +62,7 @@ class Position:
         ids = told.get(_IDS, {})
         beginning = told.get(_BEGINNING)
         if not isinstance(ids, dict) or not isinstance(beginning, dict | None):
-            raise BadOffsets(f"The checkpoint holds no offsets of this source: {told}")
+            raise BadOffsets(f"The checkpoint holds {told}, which are no offsets of this source")
         return cls(
             offsets=offsets_from_json(topics),
             topic_ids={str(name): str(topic_id) for name, topic_id in ids.items()},
