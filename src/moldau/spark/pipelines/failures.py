@@ -17,6 +17,7 @@ _FRAME: Final = re.compile(r'^\s*File "(?P<path>[^"]+)", line (?P<line>\d+)', re
 # The last line of a traceback: the class of the error, and what it says.
 _ERROR: Final = re.compile(r"^(?P<name>[A-Za-z_][\w.]*)(?:: (?P<text>.*))?$")
 _JAVA_CAUSE: Final = re.compile(r"^\s*(?:Caused by: )?(?P<name>(?:[a-z]\w*\.)+[A-Z]\w*)(?:: (?P<text>.*))?$")
+_CALL: Final = re.compile(r"was called from\s+(?P<path>\S.*):(?P<line>\d+)")
 _NOISE: Final = (
     re.compile(r"\s*SQLSTATE: \w+"),
     re.compile(r"Query \S* ?\[id = [^\]]*\] terminated with exception: "),
@@ -54,7 +55,7 @@ def explain(error: BaseException, root: Path, *, query: str | None = None) -> Fa
             name = type(error).__name__
             is_ours = type(error).__module__.startswith("moldau.")
             reason = shown if is_ours and shown else f"{name}: {shown}" if shown else name
-    place = place or _place_in(error.__traceback__, root) or _place_of_call(error, root)
+    place = place or _place_in(error.__traceback__, root) or _place_of_call(text, root)
     path, line = place if place is not None else (None, None)
     return Failure(shorten(reason), path, line, query)
 
@@ -156,20 +157,11 @@ def _place_in(trace: TracebackType | None, root: Path) -> tuple[Path, int] | Non
     return found
 
 
-def _place_of_call(error: BaseException, root: Path) -> tuple[Path, int] | None:
+def _place_of_call(text: str, root: Path) -> tuple[Path, int] | None:
     """The line of the user's that Spark remembers for a part of a plan."""
-    try:
-        contexts = error.getQueryContext()  # type: ignore[attr-defined]
-    except Exception:  # noqa: BLE001  # what only helps to explain must not hide what is explained
-        return None
-    for context in contexts or ():
-        try:
-            site = str(context.callSite())
-        except Exception:  # noqa: BLE001
-            continue
-        path, colon, line = site.strip().rpartition(":")
-        if colon and line.isdigit() and _is_users(Path(path), root):
-            return Path(path), int(line)
+    for match in _CALL.finditer(text):
+        if _is_users(Path(match["path"]), root):
+            return Path(match["path"]), int(match["line"])
     return None
 
 

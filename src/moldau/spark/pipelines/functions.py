@@ -12,7 +12,7 @@ from moldau.spark.pipelines.projects import Project
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 _MODULE_PREFIX: Final = "moldau_pipeline_"
 
@@ -26,7 +26,7 @@ class QueryFailed(Exception):
 
 
 def call(project: Project, spark: SparkSession) -> None:
-    """Load the file and call the function, within `hooked`; writers that it returns are started too."""
+    """Load the file and call the function; writers that it returns are started too."""
     assert project.file is not None, "a function is in a file"
     # Modules beside the file can be imported, here and by workers.
     if str(project.root) not in sys.path:
@@ -45,7 +45,8 @@ def call(project: Project, spark: SparkSession) -> None:
 
 
 def _start_what_is_returned(result: object) -> None:
-    from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     if result is None or isinstance(result, StreamingQuery | NotStarted):
         return
@@ -87,4 +88,4 @@ def wait_for_queries(
 def _pickle_by_value(module: object) -> None:
     from pyspark import cloudpickle
 
-    cloudpickle.register_pickle_by_value(module)
+    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]

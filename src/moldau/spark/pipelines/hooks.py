@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 FORMAT: Final = "moldau"
 
@@ -244,7 +244,7 @@ def _starting(setup: Setup, original: Callable[..., object]) -> Callable[..., ob
             self.trigger(**setup.trigger)
         if setup.is_dry:
             return NotStarted(name)
-        query = original(self, path, None, outputMode, partitionBy)
+        query: StreamingQuery = original(self, path, None, outputMode, partitionBy)  # type: ignore[assignment]
         setup.queries.append(query)
         return query
 

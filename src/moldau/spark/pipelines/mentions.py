@@ -13,7 +13,7 @@ from typing import Final
 
 from moldau.spark.pipelines.hooks import FORMAT
 from moldau.spark.pipelines.projects import parse_python
-from moldau.spark.pipelines.sql import InvalidSql, read_sql
+from moldau.spark.pipelines.sql import InvalidSql, SinkTable, SourceView, read_sql
 
 _SERVERS: Final = "kafka.bootstrap.servers"
 
@@ -45,7 +45,8 @@ def mentions(files: Iterable[Path]) -> Mentions:
                 found = read_sql(path.read_text())
             except InvalidSql as error:
                 raise InvalidSql(f"{path.name}, {error}") from None
-            for table in (*found.sources, *found.sinks):
+            tables: list[SourceView | SinkTable] = [*found.sources, *found.sinks]
+            for table in tables:
                 formats.add(table.format)
                 options += [(name.lower(), value) for name, value in table.options.items()]
     read = [topic.strip() for name, value in options if name == "subscribe" for topic in value.split(",")]
@@ -70,9 +71,11 @@ def _calls(tree: ast.AST) -> Iterator[tuple[str, str]]:
             case ast.Call(func=ast.Attribute(attr="format"), args=[ast.Constant(value=str(value))]):
                 yield "format", value
             case ast.Call(
-                func=ast.Attribute(attr="create_sink") | ast.Name(id="create_sink"), args=arguments
+                func=ast.Attribute(attr="create_sink") | ast.Name(id="create_sink"),
+                args=arguments,
+                keywords=keywords,
             ):
-                yield from _sink(arguments)
+                yield from _sink([*arguments, *(keyword.value for keyword in keywords)])
             case ast.Call(keywords=keywords):
                 for keyword in keywords:
                     match keyword:

@@ -40,7 +40,7 @@ from moldau.spark.pipelines.state import PipelineDirectory, Run, Status, remembe
 from moldau.spark.pipelines.stopping import active_queries, finish_batches
 
 if TYPE_CHECKING:
-    from pyspark.sql.streaming import StreamingQueryListener
+    from pyspark.sql.streaming.listener import StreamingQueryListener
 
 STOP_TIMEOUT_S: Final = 60.0
 UPDATE_INTERVAL_S: Final = 10.0
@@ -131,6 +131,7 @@ class Runner:
         self._is_settled = threading.Event()
         self._is_updating = False
         self._session: Session | None = None
+        self._listening: StreamingQueryListener | None = None
         self._queries_were_seen = False
         self._cut_off: tuple[str, ...] = ()
         self._started: tuple[str, ...] = ()
@@ -234,7 +235,8 @@ class Runner:
         self._handle_signals()
         if self._stop.is_set():
             raise StopRequested
-        self._session.spark.streams.addListener(self._listener())
+        self._listening = self._listener()
+        self._session.spark.streams.addListener(self._listening)
         assert self._run is not None
         self._run = replace(
             self._run, status=Status.RUNNING, java=self._session.java, ui_url=self._session.ui_url
@@ -253,7 +255,7 @@ class Runner:
 
     def _work_on_function(self, session: Session) -> None:
         setup = self._setup()
-        # Until the end: what stands in `foreachBatch` reads and writes with every micro-batch.
+        # To the end, because what is done for each batch reads and writes too.
         with hooked(setup):
             functions.call(self._request.project, session.spark)
             self._queries_were_seen = bool(setup.queries)
@@ -316,8 +318,10 @@ class Runner:
         """Say how it ended, once nothing of it runs any more."""
         session, self._session = self._session, None
         if session is not None:
-            if session.is_alive():
+            if session.is_alive() and self._listening is not None:
                 session.tell_listeners()
+                with contextlib.suppress(Exception):
+                    session.spark.streams.removeListener(self._listening)
             self._observer.phase("Ending Spark")
             session.stop()
         assert self._run is not None
@@ -434,7 +438,7 @@ class Runner:
     # ------------------------------------------------------------ progress
 
     def _listener(self) -> StreamingQueryListener:
-        from pyspark.sql.streaming import StreamingQueryListener
+        from pyspark.sql.streaming.listener import StreamingQueryListener
 
         runner, names = self, {}
 

@@ -120,7 +120,7 @@ def open_session(
             "start_new_session": True,
         }
         try:
-            gateway = launch_gateway(conf, popen_kwargs=streams)
+            gateway = launch_gateway(conf, popen_kwargs=streams)  # type: ignore[no-untyped-call]
         except PySparkException as error:
             raise SparkFailed(_reason(log_file, log_begin) or str(error)) from error
     _pass_on(gateway.proc.stdout, say)
@@ -160,7 +160,8 @@ def _connected(context: SparkContext) -> SparkSession:
     service = java.lang.Class.forName(_CONNECT_SERVICE).getField("MODULE$").get(None)
     os.environ["SPARK_LOCAL_REMOTE"] = "1"
     os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
-    spark = ConnectSession.builder.remote(f"sc://{LOOPBACK}:{service.localPort()}/").getOrCreate()
+    # By this name, and no other, its client asks for no TLS.
+    spark = ConnectSession.builder.remote(f"sc://localhost:{service.localPort()}/").getOrCreate()
     return cast(SparkSession, spark)
 
 

@@ -9,7 +9,7 @@ _FUNCTION: Final = '''\
 """Clicks by page and minute, from the topic clicks to the topic click-counts."""
 
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions as sf
 
 CLICK = "page STRING, at TIMESTAMP"
 
@@ -22,21 +22,19 @@ def pipeline(spark: SparkSession) -> None:
         .option("startingOffsets", "earliest")
         .load()
     )
-    click = F.from_json(F.col("value").cast("string"), CLICK)
+    click = sf.from_json(sf.col("value").cast("string"), CLICK)
     clicks = records.select(click.alias("click")).select("click.*")
     counts = (
         clicks.withWatermark("at", "1 minute")
-        .groupBy(F.window("at", "1 minute").alias("window"), "page")
+        .groupBy(sf.window("at", "1 minute").alias("window"), "page")
         .count()
     )
     rows = counts.select(
-        F.to_json(F.struct("page", F.col("window.start").alias("minute"))).alias("key"),
-        F.to_json(F.struct("count")).alias("value"),
+        sf.to_json(sf.struct("page", sf.col("window.start").alias("minute"))).alias("key"),
+        sf.to_json(sf.struct("count")).alias("value"),
     )
-    # The name says where its checkpoint is, so it stays when the pipeline is changed.
-    rows.writeStream.queryName("counts").outputMode("update").format("moldau").option(
-        "topic", "click-counts"
-    ).start()
+    # A count is written once, when its minute is over. The name says where the checkpoint is, so let it stay.
+    rows.writeStream.queryName("counts").format("moldau").option("topic", "click-counts").start()
 '''
 
 _DECLARATIVE: Final = '''\
@@ -44,7 +42,7 @@ _DECLARATIVE: Final = '''\
 
 from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions as sf
 
 spark: SparkSession  # given by whoever runs the pipeline
 
@@ -67,7 +65,7 @@ def records() -> DataFrame:
 @dp.table
 def clicks() -> DataFrame:
     """Every click, in a table of Parquet files."""
-    click = F.from_json(F.col("value").cast("string"), CLICK)
+    click = sf.from_json(sf.col("value").cast("string"), CLICK)
     return spark.readStream.table("records").select(click.alias("click")).select("click.*")
 
 
@@ -77,11 +75,11 @@ def counts() -> DataFrame:
     return (
         spark.readStream.table("clicks")
         .withWatermark("at", "1 minute")
-        .groupBy(F.window("at", "1 minute").alias("window"), "page")
+        .groupBy(sf.window("at", "1 minute").alias("window"), "page")
         .count()
         .select(
-            F.to_json(F.struct("page", F.col("window.start").alias("minute"))).alias("key"),
-            F.to_json(F.struct("count")).alias("value"),
+            sf.to_json(sf.struct("page", sf.col("window.start").alias("minute"))).alias("key"),
+            sf.to_json(sf.struct("count")).alias("value"),
         )
     )
 
