@@ -6,7 +6,7 @@ as a table.
 """
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions as sf
 from pyspark.sql.streaming import StreamingQuery
 
 ORDER = "customer STRING, amount DECIMAL(12, 2)"
@@ -15,9 +15,9 @@ ORDER = "customer STRING, amount DECIMAL(12, 2)"
 def totals(orders: DataFrame) -> DataFrame:
     """One row for every customer. There is no window and no watermark: every customer is kept for ever."""
     return orders.groupBy("customer").agg(
-        F.count("*").alias("orders"),
-        F.sum("amount").alias("amount"),
-        F.max("amount").alias("largest"),
+        sf.count("*").alias("orders"),
+        sf.sum("amount").alias("amount"),
+        sf.max("amount").alias("largest"),
     )
 
 
@@ -34,9 +34,9 @@ def pipeline(spark: SparkSession) -> StreamingQuery:
         .option("startingOffsets", "earliest")
         .load()
     )
-    order = F.from_json(F.col("value").cast("string"), ORDER)
+    order = sf.from_json(sf.col("value").cast("string"), ORDER)
     orders = records.select(order.alias("order")).select("order.*").where("customer IS NOT NULL")
     rows = totals(orders).select(
-        F.col("customer").alias("key"), F.to_json(F.struct("orders", "amount", "largest")).alias("value")
+        sf.col("customer").alias("key"), sf.to_json(sf.struct("orders", "amount", "largest")).alias("value")
     )
     return rows.writeStream.queryName("totals").outputMode("update").foreachBatch(write).start()

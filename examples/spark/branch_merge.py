@@ -5,7 +5,7 @@ where a row goes, so one query writes to all branches and reads its input once.
 """
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions as sf
 from pyspark.sql.streaming import StreamingQuery
 
 ORDER = "amount DOUBLE"
@@ -15,19 +15,19 @@ LARGE = 1000
 def merged(web: DataFrame, app: DataFrame) -> DataFrame:
     """Both streams as one, with where each order came from."""
     # If nobody asks where: .option("subscribe", "orders-web,orders-app") reads both as one.
-    return web.withColumn("origin", F.lit("web")).unionByName(app.withColumn("origin", F.lit("app")))
+    return web.withColumn("origin", sf.lit("web")).unionByName(app.withColumn("origin", sf.lit("app")))
 
 
 def branched(orders: DataFrame) -> DataFrame:
     """The same rows, with the topic of the first branch that wants them."""
-    order = F.from_json(F.col("value").cast("string"), ORDER)
+    order = sf.from_json(sf.col("value").cast("string"), ORDER)
     return orders.select(
-        F.when(order["amount"] >= LARGE, "orders-large").otherwise("orders-other").alias("topic"),
+        sf.when(order["amount"] >= LARGE, "orders-large").otherwise("orders-other").alias("topic"),
         "key",
         "value",
-        F.array(F.struct(F.lit("origin").alias("key"), F.col("origin").cast("binary").alias("value"))).alias(
-            "headers"
-        ),
+        sf.array(
+            sf.struct(sf.lit("origin").alias("key"), sf.col("origin").cast("binary").alias("value"))
+        ).alias("headers"),
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions as sf
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle, StreamingQuery
 
 REPORT = "sensor STRING, at TIMESTAMP"
@@ -50,10 +50,10 @@ def notices(reports: DataFrame) -> DataFrame:
     """A row whenever a sensor falls silent or comes back."""
     return (
         reports.withWatermark("at", "1 minute")
-        .withColumn("at_ms", F.unix_millis("at"))
+        .withColumn("at_ms", sf.unix_millis("at"))
         .groupBy("sensor")
         .transformWithState(Watch(), outputStructType=NOTICE, outputMode="append", timeMode="EventTime")
-        .select("sensor", "state", F.timestamp_millis("since_ms").alias("since"))
+        .select("sensor", "state", sf.timestamp_millis("since_ms").alias("since"))
     )
 
 
@@ -66,10 +66,12 @@ def pipeline(spark: SparkSession) -> StreamingQuery:
         .option("startingOffsets", "earliest")
         .load()
     )
-    report = F.from_json(F.col("value").cast("string"), REPORT)
+    report = sf.from_json(sf.col("value").cast("string"), REPORT)
     return (
         notices(records.select(report.alias("report")).select("report.*").where("sensor IS NOT NULL"))
-        .select(F.col("sensor").alias("key"), F.to_json(F.struct("sensor", "state", "since")).alias("value"))
+        .select(
+            sf.col("sensor").alias("key"), sf.to_json(sf.struct("sensor", "state", "since")).alias("value")
+        )
         .writeStream.queryName("notices")
         .outputMode("append")
         .format("moldau")

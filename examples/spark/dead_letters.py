@@ -6,7 +6,7 @@ and sent again.
 """
 
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions as sf
 from pyspark.sql.streaming import StreamingQuery
 
 # The last field is Spark's: the text, if it does not fit the others.
@@ -15,30 +15,30 @@ PAYMENT = "id STRING, amount DECIMAL(12, 2), _corrupt_record STRING"
 
 def checked(records: DataFrame) -> DataFrame:
     """Every record with the topic it belongs to, and headers if that is the dead letters."""
-    payment = F.from_json(F.col("value").cast("string"), PAYMENT)
+    payment = sf.from_json(sf.col("value").cast("string"), PAYMENT)
     wrong = (
-        F.when(F.col("value").isNull(), "no value")
+        sf.when(sf.col("value").isNull(), "no value")
         .when(payment["_corrupt_record"].isNotNull(), "not the JSON of a payment")
         .when(payment["id"].isNull(), "no id")
         .when(payment["amount"].isNull(), "no amount")
     )
-    headers = F.array(
-        header("error", F.col("wrong")),
-        header("topic", F.col("topic")),
-        header("partition", F.col("partition")),
-        header("offset", F.col("offset")),
+    headers = sf.array(
+        header("error", sf.col("wrong")),
+        header("topic", sf.col("topic")),
+        header("partition", sf.col("partition")),
+        header("offset", sf.col("offset")),
     )
     return records.withColumn("wrong", wrong).select(
-        F.when(F.col("wrong").isNull(), "payments-checked").otherwise("payments-dead").alias("topic"),
+        sf.when(sf.col("wrong").isNull(), "payments-checked").otherwise("payments-dead").alias("topic"),
         "key",
         "value",
-        F.when(F.col("wrong").isNotNull(), headers).alias("headers"),
+        sf.when(sf.col("wrong").isNotNull(), headers).alias("headers"),
     )
 
 
 def header(name: str, value: Column) -> Column:
     """A header of a record, with its value as text."""
-    return F.struct(F.lit(name).alias("key"), value.cast("string").cast("binary").alias("value"))
+    return sf.struct(sf.lit(name).alias("key"), value.cast("string").cast("binary").alias("value"))
 
 
 def pipeline(spark: SparkSession) -> StreamingQuery:

@@ -6,7 +6,7 @@ is always recognised, and what is remembered does not grow for ever.
 """
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions as sf
 from pyspark.sql.streaming import StreamingQuery
 
 EVENT = "id STRING, at TIMESTAMP"
@@ -25,7 +25,7 @@ def pipeline(spark: SparkSession) -> StreamingQuery:
         .option("startingOffsets", "earliest")
         .load()
     )
-    event = F.from_json(F.col("value").cast("string"), EVENT)
+    event = sf.from_json(sf.col("value").cast("string"), EVENT)
     events = records.select("key", "value", event.alias("event")).select("key", "value", "event.*")
     return (
         distinct(events)

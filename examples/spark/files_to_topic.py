@@ -9,7 +9,7 @@ incoming/{csv,json,parquet}`.
 from functools import reduce
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions as sf
 from pyspark.sql.streaming import StreamingQuery
 
 ORDER = "id STRING, customer STRING, amount DOUBLE"
@@ -31,7 +31,7 @@ def pipeline(spark: SparkSession) -> StreamingQuery:
     return (
         orders(spark, str(spark.conf.get("spark.orders.folder", "incoming")))
         .select(
-            F.col("customer").alias("key"), F.to_json(F.struct("id", "customer", "amount")).alias("value")
+            sf.col("customer").alias("key"), sf.to_json(sf.struct("id", "customer", "amount")).alias("value")
         )
         .writeStream.queryName("files-to-orders")
         .format("moldau")

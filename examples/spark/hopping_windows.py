@@ -7,7 +7,7 @@ compacted topic keeps the latest figure of each.
 """
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions as sf
 from pyspark.sql.streaming import StreamingQuery
 
 MEASUREMENT = "road STRING, speed DOUBLE, at TIMESTAMP"
@@ -15,11 +15,11 @@ MEASUREMENT = "road STRING, speed DOUBLE, at TIMESTAMP"
 
 def mean_speeds(measurements: DataFrame) -> DataFrame:
     """One row for every road and window; the windows overlap."""
-    window = F.window("at", windowDuration="10 minutes", slideDuration="5 minutes")
+    window = sf.window("at", windowDuration="10 minutes", slideDuration="5 minutes")
     return (
         measurements.withWatermark("at", "5 minutes")
         .groupBy("road", window)
-        .agg(F.round(F.avg("speed"), 1).alias("speed"), F.count("*").alias("measurements"))
+        .agg(sf.round(sf.avg("speed"), 1).alias("speed"), sf.count("*").alias("measurements"))
     )
 
 
@@ -36,10 +36,10 @@ def pipeline(spark: SparkSession) -> StreamingQuery:
         .option("startingOffsets", "earliest")
         .load()
     )
-    measurement = F.from_json(F.col("value").cast("string"), MEASUREMENT)
+    measurement = sf.from_json(sf.col("value").cast("string"), MEASUREMENT)
     speeds = mean_speeds(records.select(measurement.alias("measurement")).select("measurement.*"))
     rows = speeds.select(
-        F.to_json(F.struct("road", "window.start", "window.end")).alias("key"),
-        F.to_json(F.struct("speed", "measurements")).alias("value"),
+        sf.to_json(sf.struct("road", "window.start", "window.end")).alias("key"),
+        sf.to_json(sf.struct("speed", "measurements")).alias("value"),
     )
     return rows.writeStream.queryName("speeds").outputMode("update").foreachBatch(write).start()

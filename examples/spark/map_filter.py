@@ -6,7 +6,7 @@ to be kept.
 """
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions as sf
 from pyspark.sql.streaming import StreamingQuery
 
 READING = "sensor STRING, celsius DOUBLE"
@@ -15,7 +15,7 @@ READING = "sensor STRING, celsius DOUBLE"
 def in_fahrenheit(readings: DataFrame) -> DataFrame:
     """The readings that can be true; what lacks a temperature cannot, for null is neither above nor below."""
     plausible = readings.where("celsius BETWEEN -90 AND 60")
-    return plausible.select("sensor", F.round(F.col("celsius") * 9 / 5 + 32, 1).alias("fahrenheit"))
+    return plausible.select("sensor", sf.round(sf.col("celsius") * 9 / 5 + 32, 1).alias("fahrenheit"))
 
 
 def pipeline(spark: SparkSession) -> StreamingQuery:
@@ -27,11 +27,11 @@ def pipeline(spark: SparkSession) -> StreamingQuery:
         .load()
     )
     # What is no JSON, or has another shape, becomes null; dead_letters.py keeps such records instead.
-    reading = F.from_json(F.col("value").cast("string"), READING)
+    reading = sf.from_json(sf.col("value").cast("string"), READING)
     readings = records.select(reading.alias("reading")).select("reading.*")
     return (
         in_fahrenheit(readings)
-        .select(F.col("sensor").alias("key"), F.to_json(F.struct("sensor", "fahrenheit")).alias("value"))
+        .select(sf.col("sensor").alias("key"), sf.to_json(sf.struct("sensor", "fahrenheit")).alias("value"))
         .writeStream.queryName("fahrenheit")
         .format("moldau")
         .option("topic", "fahrenheit")

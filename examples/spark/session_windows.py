@@ -7,7 +7,7 @@ it is over.)
 """
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions as sf
 from pyspark.sql.streaming import StreamingQuery
 
 VIEW = "visitor STRING, page STRING, at TIMESTAMP"
@@ -15,11 +15,11 @@ VIEW = "visitor STRING, page STRING, at TIMESTAMP"
 
 def visits(views: DataFrame) -> DataFrame:
     """One row for every visit; it lasts until five minutes after its last view."""
-    visit = F.session_window("at", "5 minutes").alias("visit")
+    visit = sf.session_window("at", "5 minutes").alias("visit")
     return (
         views.withWatermark("at", "10 minutes")
         .groupBy("visitor", visit)
-        .agg(F.count("*").alias("views"), F.array_sort(F.collect_set("page")).alias("pages"))
+        .agg(sf.count("*").alias("views"), sf.array_sort(sf.collect_set("page")).alias("pages"))
     )
 
 
@@ -31,12 +31,12 @@ def pipeline(spark: SparkSession) -> StreamingQuery:
         .option("startingOffsets", "earliest")
         .load()
     )
-    view = F.from_json(F.col("value").cast("string"), VIEW)
+    view = sf.from_json(sf.col("value").cast("string"), VIEW)
     return (
         visits(records.select(view.alias("view")).select("view.*"))
         .select(
-            F.col("visitor").alias("key"),
-            F.to_json(F.struct("visit.start", "visit.end", "views", "pages")).alias("value"),
+            sf.col("visitor").alias("key"),
+            sf.to_json(sf.struct("visit.start", "visit.end", "views", "pages")).alias("value"),
         )
         .writeStream.queryName("visits")
         .outputMode("append")  # the only mode that session windows have, besides "complete"

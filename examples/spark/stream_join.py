@@ -6,7 +6,7 @@ kept until then and no longer, which is why both have a watermark and the times 
 """
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions as sf
 from pyspark.sql.streaming import StreamingQuery
 
 ORDER = "id STRING, amount DECIMAL(12, 2), at TIMESTAMP"
@@ -17,7 +17,7 @@ def with_payments(orders: DataFrame, payments: DataFrame) -> DataFrame:
     """A row for every order and payment of it, or for an order that has none; "inner" leaves those out."""
     left = orders.withColumnRenamed("at", "ordered_at").withWatermark("ordered_at", "10 minutes")
     right = payments.withColumnRenamed("at", "paid_at").withWatermark("paid_at", "10 minutes")
-    matches = F.expr("id = order_id AND paid_at BETWEEN ordered_at AND ordered_at + INTERVAL 30 MINUTES")
+    matches = sf.expr("id = order_id AND paid_at BETWEEN ordered_at AND ordered_at + INTERVAL 30 MINUTES")
     return left.join(right, matches, "leftOuter")
 
 
@@ -27,15 +27,15 @@ def pipeline(spark: SparkSession) -> StreamingQuery:
     def values(topic: str, schema: str) -> DataFrame:
         reader = spark.readStream.format("moldau").option("subscribe", topic)
         records = reader.option("startingOffsets", "earliest").load()
-        return records.select(F.from_json(F.col("value").cast("string"), schema).alias("value")).select(
+        return records.select(sf.from_json(sf.col("value").cast("string"), schema).alias("value")).select(
             "value.*"
         )
 
     return (
         with_payments(values("orders", ORDER), values("payments", PAYMENT))
         .select(
-            F.col("id").alias("key"),
-            F.to_json(F.struct("amount", "method", "ordered_at", "paid_at")).alias("value"),
+            sf.col("id").alias("key"),
+            sf.to_json(sf.struct("amount", "method", "ordered_at", "paid_at")).alias("value"),
         )
         .writeStream.queryName("orders-paid")
         .outputMode("append")

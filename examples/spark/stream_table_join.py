@@ -7,7 +7,7 @@ between the batches instead.
 """
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions as sf
 from pyspark.sql.streaming import StreamingQuery
 
 from moldau.spark.tables import latest
@@ -26,17 +26,17 @@ def pipeline(spark: SparkSession) -> StreamingQuery:
     reader = (
         spark.readStream.format("moldau").option("subscribe", "orders").option("startingOffsets", "earliest")
     )
-    order = F.from_json(F.col("value").cast("string"), ORDER)
+    order = sf.from_json(sf.col("value").cast("string"), ORDER)
     orders = reader.load().select(order.alias("order")).select("order.*")
 
     def write(batch: DataFrame, batch_id: int) -> None:
         """Join and append the orders of one micro-batch."""
         records = spark.read.format("moldau").option("subscribe", "customers").load()
-        customer = F.from_json(F.col("value").cast("string"), CUSTOMER)
-        table = latest(records).select(F.col("key").cast("string").alias("customer"), customer.alias("of"))
+        customer = sf.from_json(sf.col("value").cast("string"), CUSTOMER)
+        table = latest(records).select(sf.col("key").cast("string").alias("customer"), customer.alias("of"))
         rows = with_customers(batch, table.select("customer", "of.*"))
-        value = F.to_json(F.struct("customer", "name", "city", "amount"))
-        rows = rows.select(F.col("id").alias("key"), value.alias("value"))
+        value = sf.to_json(sf.struct("customer", "name", "city", "amount"))
+        rows = rows.select(sf.col("id").alias("key"), value.alias("value"))
         rows.write.format("moldau").option("topic", "orders-enriched").mode("append").save()
 
     return orders.writeStream.queryName("orders-enriched").foreachBatch(write).start()

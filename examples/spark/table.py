@@ -6,7 +6,7 @@ it yet or not.
 """
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions as sf
 
 from moldau.spark.tables import latest
 
@@ -15,8 +15,8 @@ CUSTOMER = "name STRING, city STRING"
 
 def customers(records: DataFrame) -> DataFrame:
     """The customers that there are now."""
-    customer = F.from_json(F.col("value").cast("string"), CUSTOMER)
-    rows = latest(records).select(F.col("key").cast("string").alias("id"), customer.alias("customer"))
+    customer = sf.from_json(sf.col("value").cast("string"), CUSTOMER)
+    rows = latest(records).select(sf.col("key").cast("string").alias("id"), customer.alias("customer"))
     return rows.select("id", "customer.*")
 
 

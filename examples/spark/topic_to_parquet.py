@@ -7,7 +7,7 @@ what has come since the last one and ends, so that there are few large files; ru
 """
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions as sf
 from pyspark.sql.streaming import StreamingQuery
 
 CLICK = "page STRING, at TIMESTAMP"
@@ -15,11 +15,11 @@ CLICK = "page STRING, at TIMESTAMP"
 
 def rows(records: DataFrame) -> DataFrame:
     """A click and the place it came from, which makes it easy to say where a doubtful row is from."""
-    click = F.from_json(F.col("value").cast("string"), CLICK)
+    click = sf.from_json(sf.col("value").cast("string"), CLICK)
     return records.select(
         click["page"].alias("page"),
         click["at"].alias("at"),
-        F.to_date(click["at"]).alias("day"),
+        sf.to_date(click["at"]).alias("day"),
         "partition",
         "offset",
     )

@@ -6,7 +6,7 @@ watermark; then the minute is closed, its counts are written, once, and what com
 """
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions as sf
 from pyspark.sql.streaming import StreamingQuery
 
 CLICK = "page STRING, at TIMESTAMP"
@@ -14,7 +14,7 @@ CLICK = "page STRING, at TIMESTAMP"
 
 def clicks_per_minute(clicks: DataFrame) -> DataFrame:
     """One row for every page and minute."""
-    minute = F.window("at", "1 minute")
+    minute = sf.window("at", "1 minute")
     return clicks.withWatermark("at", "2 minutes").groupBy(minute, "page").count()
 
 
@@ -26,12 +26,12 @@ def pipeline(spark: SparkSession) -> StreamingQuery:
         .option("startingOffsets", "earliest")
         .load()
     )
-    click = F.from_json(F.col("value").cast("string"), CLICK)
+    click = sf.from_json(sf.col("value").cast("string"), CLICK)
     counts = clicks_per_minute(records.select(click.alias("click")).select("click.*"))
     return (
         counts.select(
-            F.col("page").alias("key"),
-            F.to_json(F.struct("page", F.col("window.start").alias("minute"), "count")).alias("value"),
+            sf.col("page").alias("key"),
+            sf.to_json(sf.struct("page", sf.col("window.start").alias("minute"), "count")).alias("value"),
         )
         .writeStream.queryName("clicks-per-minute")
         .outputMode("append")  # a window when it is closed; "update" would be every change, without suppress

@@ -6,13 +6,13 @@ KTable, as a topic.
 """
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions as sf
 from pyspark.sql.streaming import StreamingQuery
 
 
 def word_counts(lines: DataFrame) -> DataFrame:
     """The count of every word in the column `line`."""
-    words = lines.select(F.explode(F.split(F.lower("line"), r"\W+")).alias("word"))
+    words = lines.select(sf.explode(sf.split(sf.lower("line"), r"\W+")).alias("word"))
     return words.where("word != ''").groupBy("word").count()
 
 
@@ -29,6 +29,6 @@ def pipeline(spark: SparkSession) -> StreamingQuery:
         .option("startingOffsets", "earliest")
         .load()
     )
-    counts = word_counts(records.select(F.col("value").cast("string").alias("line")))
-    rows = counts.select(F.col("word").alias("key"), F.col("count").cast("string").alias("value"))
+    counts = word_counts(records.select(sf.col("value").cast("string").alias("line")))
+    rows = counts.select(sf.col("word").alias("key"), sf.col("count").cast("string").alias("value"))
     return rows.writeStream.queryName("word-counts").outputMode("update").foreachBatch(write).start()
