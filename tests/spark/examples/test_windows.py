@@ -99,14 +99,17 @@ def test_a_late_view_joins_visits_and_a_visit_that_is_over_stays(examples: Examp
             view("ada", "/b", "12:04:00"),
             view("ada", "/c", "12:12:00"),
         ]
-        others = [view("bob", "/a", "12:01:00"), view("bob", "/a", "12:07:00")]
+        # Exactly five minutes are no pause yet.
+        others = [view("cyd", "/a", "12:01:00"), view("cyd", "/a", "12:06:00")]
+        others += [view("bob", "/a", "12:01:00"), view("bob", "/a", "12:06:00.001")]
         assert send(*two_visits, *others) == []
         # Less than five minutes after the one and before the other: they are one.
         assert send(view("ada", "/b", "12:08:30")) == []
         visits = [
             ("ada", "12:00:00", "12:17:00", 4, ["/a", "/b", "/c"]),
             ("bob", "12:01:00", "12:06:00", 1, ["/a"]),
-            ("bob", "12:07:00", "12:12:00", 1, ["/a"]),
+            ("bob", "12:06:00", "12:11:00", 1, ["/a"]),
+            ("cyd", "12:01:00", "12:11:00", 2, ["/a"]),
         ]
         assert send(view("zoe", "/a", "12:27:00")) == visits
         # Too late for anything: bob's visits stay two.
