@@ -154,6 +154,9 @@ class Stream:
             return None
         is_same = ends == start.offsets and latest.topic_ids == start.topic_ids
         if is_same and not start.is_beginning:
+            if self._snapshot is not None:
+                # The query ends now, and Spark does not always let its process end in peace.
+                self.stop()
             return None
         self._triggered_s = time.monotonic()
         return Position(
