@@ -18,7 +18,7 @@ help:  ## Show this list
 	@echo
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.base  ## A broker is written to, killed, started again, and has lost nothing
+demo: $(VENV)/.demo  ## Clicks, counted by Spark while the broker is killed: the whole story, in three minutes
 	@$(BIN)/python examples/demo.py
 
 test: lint  ## Everything that must hold: lint, types and tests
@@ -60,18 +60,26 @@ clean:  ## Remove the environment, caches and everything built
 	@find src -name '*.so' -delete
 	@echo "Clean."
 
-# The stamps: an install happens only when what it depends on has changed. The demo installs less than the
-# tests, and the test environment can do all that the base one can.
+# The stamps: an install happens only when what it depends on has changed. The test environment can do all that
+# the base one can, and the demo's.
 
 $(VENV)/.base: $(VENV)/.created pyproject.toml $(KERNEL_C)
 	@echo "== installing moldau into $(VENV)"
 	@$(BIN)/python -m pip install --quiet --editable '.[arrow]'
 	@touch $@
 
+# What cannot be installed from here is looked for before the long download.
+$(VENV)/.demo: $(VENV)/.base
+	@$(BIN)/python examples/demo.py --check
+	@echo "== installing PySpark, which is Spark itself, and what it needs, into $(VENV)"
+	@echo "   (about 450 MB the first time, and a minute or two to unpack it)"
+	@$(BIN)/python -m pip install --editable '.[demo]'
+	@touch $@
+
 $(VENV)/.test: $(VENV)/.created pyproject.toml $(KERNEL_C)
-	@echo "== installing moldau and its test tools into $(VENV) (a minute or two the first time)"
+	@echo "== installing moldau and its test tools into $(VENV) (some minutes the first time, for Spark is among them)"
 	@$(BIN)/python -m pip install --quiet --editable '.[arrow,test]'
-	@touch $@ $(VENV)/.base
+	@touch $@ $(VENV)/.base $(VENV)/.demo
 
 $(VENV)/.bench: $(VENV)/.created pyproject.toml $(KERNEL_C)
 	@echo "== installing moldau and what it is measured with into $(VENV)"

@@ -46,7 +46,7 @@ def write_topic(counts: DataFrame, topic: str) -> None:
 
     def write(batch: DataFrame, number: int) -> None:
         # Data sources in Python cannot be written to in update mode, except batch by batch.
-        batch.write.format("moldau").option("topic", topic).save()
+        batch.write.format("moldau").mode("append").option("topic", topic).save()
 
     records = counts.select(json("page", "minute").alias("key"), json("clicks").alias("value"))
     records.writeStream.queryName("topic").outputMode("update").foreachBatch(write).start()

@@ -80,13 +80,6 @@ def test_the_python_in_the_readme_runs(tmp_path: Path) -> None:
         subprocess.run([sys.executable, str(script)], check=True)
 
 
-def test_the_demo_runs_to_its_end() -> None:
-    demo = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / "demo.py")], capture_output=True, text=True, check=True
-    )
-    assert "50000 clicks: none lost, none twice" in demo.stdout
-
-
 def test_the_story_of_the_power_cuts_runs_to_its_end() -> None:
     story = subprocess.run(
         [sys.executable, str(ROOT / "examples" / "power_cuts.py")], capture_output=True, text=True, check=True

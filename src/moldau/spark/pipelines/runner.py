@@ -50,6 +50,7 @@ _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _ENOUGH: Final = signal.SIGUSR1
 _TICK_S: Final = 1.0
 _TICKS_PER_LOG_ENDS: Final = 2
+_LAST_TICK_S: Final = 10.0
 # How long the function of a pipeline may go on after its queries have ended.
 _FUNCTION_GRACE_S: Final = 2.0
 _LEFTOVER_TIMEOUT_S: Final = 30.0
@@ -130,6 +131,9 @@ class Runner:
         # Whether the queries are between two micro-batches for good.
         self._is_settled = threading.Event()
         self._is_updating = False
+        # Whether somebody waits for the run to be stopped, and then settles it.
+        self._is_watched = False
+        self._ticking = threading.Thread(target=self._tick_for_ever, name="pipeline: progress", daemon=True)
         self._session: Session | None = None
         self._listening: StreamingQueryListener | None = None
         self._queries_were_seen = False
@@ -178,6 +182,9 @@ class Runner:
         outcome = Outcome(Status.FAILED, Failure("it ended in a way that nobody has thought of"))
         try:
             outcome = self._guarded()
+        except StopRequested:
+            # It came a moment late, when all was done.
+            outcome = Outcome(Status.STOPPED, cut_off=self._cut_off)
         finally:
             self._is_over.set()
             self._end(outcome)
@@ -204,10 +211,10 @@ class Runner:
                 return Outcome(Status.FAILED, failure)
         if not self._stop.is_set():
             return Outcome(Status.FINISHED, queries=self._started)
-        if self._session is not None:
+        if self._is_watched:
             # A query counts as ended as soon as it begins no other micro-batch; the last may be under way.
             self._is_settled.wait(self._request.stop_timeout_s + _FUNCTION_GRACE_S)
-        is_incomplete = self._session is not None and not self._queries_were_seen
+        is_incomplete = self._is_watched and not self._queries_were_seen
         return Outcome(Status.STOPPED, cut_off=self._cut_off, is_incomplete=is_incomplete)
 
     def _open(self) -> None:
@@ -243,7 +250,8 @@ class Runner:
         )
         self._write()
         self._observer.running(self._run)
-        threading.Thread(target=self._tick_for_ever, name="pipeline: progress", daemon=True).start()
+        self._ticking.start()
+        self._is_watched = True
         threading.Thread(target=self._stop_when_asked, name="pipeline: stop", daemon=True).start()
 
     def _work(self) -> None:
@@ -304,7 +312,9 @@ class Runner:
         )
 
     def _saw(self, access: Access) -> None:
-        if access not in self._accesses:
+        # What is done for each batch finds out by itself, and waits for a broker that is away for a moment.
+        is_new = access not in self._accesses
+        if is_new and (access.is_stream or not self._started):
             self._accesses.append(access)
             first_problem(check_access(access))
 
@@ -324,6 +334,9 @@ class Runner:
                     session.spark.streams.removeListener(self._listening)
             self._observer.phase("Ending Spark")
             session.stop()
+        if self._ticking.is_alive():
+            # Else it might have the last word, and say that all is well.
+            self._ticking.join(_LAST_TICK_S)
         assert self._run is not None
         error = None if outcome.failure is None else str(outcome.failure)
         self._run = replace(self._run, status=outcome.status, ended_ms=_now_ms(), error=error, java=None)
