@@ -1,9 +1,9 @@
 """Session windows: `groupByKey().windowedBy(SessionWindows.ofInactivityGapAndGrace(5 min, 10 min)).count()`.
 
-What a visitor does without a pause of more than five minutes is one visit. An event that comes late may join two
-visits into one, until the watermark has passed their end; then the visit is over, and written once. (Kafka
-Streams writes visits that grow, and tombstones for those that were merged; here nobody sees a visit before
-it is over.)
+What a visitor does without a pause of more than five minutes is one visit. An event that comes late may
+join two visits into one, until the watermark has passed their end; then the visit is over, and written
+once. (Kafka Streams writes visits that grow, and tombstones for those that were merged; here nobody sees a
+visit before it is over.)
 """
 
 from pyspark.sql import DataFrame, SparkSession

@@ -4,9 +4,9 @@ import ast
 from pathlib import Path
 
 import pytest
+from spark.examples.conftest import EXAMPLES
 
 from moldau.spark.pipelines.projects import Kind, find_project
-from spark.examples.conftest import EXAMPLES
 
 ROOT = EXAMPLES.parents[1]
 
