@@ -31,7 +31,7 @@ _SHOWN_MAX: Final = 5
 # Nothing is gained by asking for less: what a task asks for, it reads.
 _FETCH_SETTINGS: Final[Mapping[str, SettingValue]] = {
     "auto_offset_reset": "none",
-    "max_partition_fetch_bytes": 8 * 2**20,
+    "max_partition_fetch_bytes": 4 * 2**20,
 }
 
 
