@@ -1,8 +1,9 @@
 """How the queries of a pipeline are set up and ended; with Spark, without a process of their own."""
 
 import json
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -161,16 +162,16 @@ def test_what_was_changed_for_a_pipeline_is_as_it_was(setup: Setup) -> None:
 # ---------------------------------------------------------------- ending
 
 
-def slow_query(spark: "SparkSession", folder: Path, *, seconds: float) -> Any:
+def slow_query(spark: "SparkSession", folder: Path, wait: Callable[[], object]) -> Any:
     def write(rows: "DataFrame", number: int) -> None:
-        time.sleep(seconds)
+        wait()
 
     writer = rate(spark).writeStream.foreachBatch(write).queryName("slow")
     return writer.option("checkpointLocation", str(folder)).start()
 
 
 def test_a_query_finishes_its_micro_batch_and_begins_no_other(spark: "SparkSession", tmp_path: Path) -> None:
-    query = slow_query(spark, tmp_path, seconds=2.0)
+    query = slow_query(spark, tmp_path, lambda: time.sleep(2.0))
     until(lambda: (tmp_path / "offsets").exists() and newest(tmp_path / "offsets") >= 1)
     under_way = newest(tmp_path / "offsets")
     assert finish_batches(spark._jsparkSession, deadline_s=time.monotonic() + DEADLINE_S) == []
@@ -182,13 +183,15 @@ def test_a_query_finishes_its_micro_batch_and_begins_no_other(spark: "SparkSessi
 
 
 def test_a_query_that_takes_too_long_is_cut_off_and_named(spark: "SparkSession", tmp_path: Path) -> None:
-    query = slow_query(spark, tmp_path, seconds=600.0)
-    until(lambda: (tmp_path / "offsets").exists() and newest(tmp_path / "offsets") >= 0)
-    assert finish_batches(spark._jsparkSession, deadline_s=time.monotonic() + 1.0) == ["slow"]
-    assert not query.isActive
-    assert newest(tmp_path / "commits" if (tmp_path / "commits").exists() else tmp_path) < newest(
-        tmp_path / "offsets"
-    )
+    go_on, is_writing = threading.Event(), threading.Event()
+    query = slow_query(spark, tmp_path, lambda: (is_writing.set(), go_on.wait(DEADLINE_S)))
+    assert is_writing.wait(DEADLINE_S)
+    try:
+        assert finish_batches(spark._jsparkSession, deadline_s=time.monotonic() + 1.0) == ["slow"]
+    finally:
+        go_on.set()
+    assert query.awaitTermination(int(DEADLINE_S))
+    assert not (tmp_path / "commits").exists() or newest(tmp_path / "commits") < newest(tmp_path / "offsets")
 
 
 def test_a_query_that_waits_for_its_trigger_is_not_waited_for(spark: "SparkSession", tmp_path: Path) -> None:
@@ -196,7 +199,7 @@ def test_a_query_that_waits_for_its_trigger_is_not_waited_for(spark: "SparkSessi
     query = writer.option("checkpointLocation", str(tmp_path)).start()
     until(lambda: query.status["message"].startswith("Waiting for next trigger"))
     assert finish_batches(spark._jsparkSession, deadline_s=time.monotonic() + DEADLINE_S) == []
-    assert query.awaitTermination(0)
+    assert query.awaitTermination(int(DEADLINE_S))
 
 
 def test_progress_is_what_spark_really_says(
