@@ -20,6 +20,7 @@ from moldau.spark.errors import DataLoss, NothingCame, rows_told_plainly
 from moldau.spark.options import ReadOptions
 from moldau.spark.plan.batches import Loss, told
 from moldau.spark.plan.ranges import OffsetRange, cut_into_tasks
+from moldau.spark.worker import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -109,6 +110,7 @@ class _Reader:
                     deadline_s = self._deadline_s()
                 elif time.monotonic() > deadline_s:
                     raise NothingCame(self._complaint())
+        settle()
 
     def _assign(self, consumer: BlockingConsumer) -> None:
         starts: dict[tuple[str, int], int] = {place: left.start for place, left in self._left.items()}
