@@ -20,6 +20,7 @@ from moldau.spark.errors import DataLoss, NothingCame, rows_told_plainly
 from moldau.spark.options import ReadOptions
 from moldau.spark.plan.batches import Loss, told
 from moldau.spark.plan.ranges import OffsetRange, cut_into_tasks
+from moldau.spark.workers import spare_collections
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,6 +69,7 @@ def tasks_of(ranges: Sequence[OffsetRange], topic_ids: Mapping[str, str], option
 
 def read(task: Task, options: ReadOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The records of a task; DataLoss where they are gone and the options say to fail then."""
+    spare_collections()
     return rows_told_plainly(_Reader(task, options).batches(schema))
 
 
