@@ -51,29 +51,30 @@ CLICK = "page STRING, at TIMESTAMP"
 dp.create_sink("click_counts_topic", "moldau", {"topic": "click-counts"})
 
 
-@dp.temporary_view
-def records() -> DataFrame:
-    """What is in the topic clicks."""
-    return (
+def read_clicks() -> DataFrame:
+    """What is in the topic clicks, as columns."""
+    records = (
         spark.readStream.format("moldau")
         .option("subscribe", "clicks")
         .option("startingOffsets", "earliest")
         .load()
     )
+    click = sf.from_json(sf.col("value").cast("string"), CLICK)
+    return records.select(click.alias("click")).select("click.*")
 
 
 @dp.table
 def clicks() -> DataFrame:
     """Every click, in a table of Parquet files."""
-    click = sf.from_json(sf.col("value").cast("string"), CLICK)
-    return spark.readStream.table("records").select(click.alias("click")).select("click.*")
+    return read_clicks()
 
 
 @dp.append_flow(target="click_counts_topic")
 def counts() -> DataFrame:
     """A count for every page and minute, once the minute is over."""
+    # Not from the table above: Spark looks for what has a watermark before the graph is complete.
     return (
-        spark.readStream.table("clicks")
+        read_clicks()
         .withWatermark("at", "1 minute")
         .groupBy(sf.window("at", "1 minute").alias("window"), "page")
         .count()
