@@ -21,7 +21,7 @@ pytestmark = [
 
 def test_after_kills_of_each_kind_a_table_has_every_input_once_and_topics_have_all(tmp_path: Path) -> None:
     kills = (
-        Kill(victim=Victim.WORKER, moment=Moment.WRITING, query="copy", wait_s=0.0, role=Role.TASK),
+        Kill(victim=Victim.WORKER, moment=Moment.WRITING, query="copy", wait_s=0.0, role=Role.TASKS),
         Kill(victim=Victim.BROKER, moment=Moment.BATCH, query="counts", wait_s=0.1, down_s=1.0),
         Kill(victim=Victim.DRIVER, moment=Moment.LOGGED, query="table", wait_s=0.0),
     )

@@ -22,6 +22,7 @@ class Role(Enum):
     """Which Python process of the driver's."""
 
     TASK = "a task's worker"
+    TASKS = "all of the tasks' workers"
     DAEMON = "the daemon of the tasks' workers"
     SOURCE = "the driver's side of a source"
     SINK = "the driver's side of a sink"
@@ -57,7 +58,8 @@ class Kill:
     pick: float = 0.0
 
 
-_ROLES: Final = {Role.TASK: 6, Role.DAEMON: 1, Role.SOURCE: 2, Role.SINK: 1}
+# One worker may be idle; of all of them some are at work.
+_ROLES: Final = {Role.TASK: 2, Role.TASKS: 4, Role.DAEMON: 1, Role.SOURCE: 2, Role.SINK: 1}
 _ANY_WAIT_S_MAX: Final = 8.0
 _BATCH_WAIT_S_MAX: Final = 0.5
 _DOWN_S: Final = (0.0, 1.0, 5.0)

@@ -46,7 +46,7 @@ def in_role(role: Role, processes: list[Process]) -> list[Process]:
     workers = [each for each in processes if each.command.endswith(_TASKS)]
     pids = {each.pid for each in workers}
     match role:
-        case Role.TASK:
+        case Role.TASK | Role.TASKS:
             return [each for each in workers if each.parent in pids]
         case Role.DAEMON:
             return [each for each in workers if each.parent not in pids]

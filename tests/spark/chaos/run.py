@@ -32,7 +32,7 @@ from spark.chaos.checks import (
 )
 from spark.chaos.judge import Judge
 from spark.chaos.load import Load
-from spark.chaos.plan import QUERIES, Kill, Moment, Victim
+from spark.chaos.plan import QUERIES, Kill, Moment, Role, Victim
 from spark.chaos.processes import Process
 from spark.chaos.setup import Setup
 from spark.chaos.watching import Watch
@@ -207,6 +207,7 @@ class Run:
             self.wait_for_recovery()
         is_met = self._wait_for(kill)
         self._mark = self._committed()
+        killed_s = self._now_s()
         what = self._kill(kill)
         done = Done(
             number=len(self._outcome.kills) + 1,
@@ -214,7 +215,7 @@ class Run:
             moment=_moment(kill),
             is_met=is_met,
             what=what,
-            at_s=round(time.monotonic() - self._started_s, 1),
+            at_s=round(killed_s, 1),
         )
         self._outcome.kills.append(done)
         self._unrecovered = done
@@ -222,7 +223,6 @@ class Run:
 
     def wait_for_recovery(self) -> None:
         """Wait until every query has completed a micro-batch since the last kill."""
-        started = time.monotonic()
         self._broker_is_back()
         self._wait(
             lambda: all(now > self._mark[query] for query, now in self._committed().items()),
@@ -230,7 +230,7 @@ class Run:
             lambda: f"not every query went on: {self._committed()} are done, and were {self._mark}",
         )
         if self._unrecovered is not None:
-            self._unrecovered.recovery_s = round(time.monotonic() - started, 1)
+            self._unrecovered.recovery_s = round(self._now_s() - self._unrecovered.at_s, 1)
             self._unrecovered = None
 
     def _wait_for(self, kill: Kill) -> bool:
@@ -324,6 +324,9 @@ class Run:
 
     # ------------------------------------------------------------ within
 
+    def _now_s(self) -> float:
+        return time.monotonic() - self._started_s
+
     def _committed(self) -> dict[str, int]:
         return {query: watch.committed() for query, watch in self._watches.items()}
 
@@ -412,8 +415,10 @@ class Driver:
         while time.monotonic() < deadline:
             self.check()
             found = processes.in_role(kill.role, processes.of_session(self._process.pid))
-            if found and processes.kill(found[int(kill.pick * len(found))]):
-                return f"{kill.role.value} (of {len(found)})"
+            chosen = found if kill.role is Role.TASKS else found[int(kill.pick * len(found)) :][:1]
+            killed = [processes.kill(each) for each in chosen]
+            if any(killed):
+                return f"{kill.role.value} ({sum(killed)} of {len(found)})"
             time.sleep(_POLL_S)
         raise Stuck(f"driver: there is no {kill.role.value}:\n{self.log_end()}")
 

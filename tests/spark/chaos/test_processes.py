@@ -57,6 +57,7 @@ def test_python_processes_are_known_by_their_command_lines() -> None:
     jvm = Process(2, 1, 1, 1, "java -cp spark org.apache.spark.deploy.SparkSubmit pyspark-shell")
     everything = [jvm, daemon, *workers, source, sink_daemon, sink, other]
     assert processes.in_role(Role.TASK, everything) == workers
+    assert processes.in_role(Role.TASKS, everything) == workers
     assert processes.in_role(Role.DAEMON, everything) == [daemon]
     assert processes.in_role(Role.SOURCE, everything) == [source]
     assert processes.in_role(Role.SINK, everything) == [sink_daemon, sink]
