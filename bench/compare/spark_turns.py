@@ -358,13 +358,10 @@ def figures(rows: Sequence[Row], collected: Collected, shares: Shares) -> Iterat
             },
         )  # fmt: skip
         yield figure
-        for name, used_by in (
-            (SPARK_CPU, lambda done: done.spark_cpu_s),
-            (SERVER_CPU, lambda done: done.server_cpu_s),
-        ):
+        for name, used in ((SPARK_CPU, "spark_cpu_s"), (SERVER_CPU, "server_cpu_s")):
             values = {
                 by: [
-                    None if each is None else rounded(used_by(each) * 1e6 / each.records)
+                    None if each is None else rounded(getattr(each, used) * 1e6 / each.records)
                     for each in done
                 ]
                 for by, done in outcomes.items()
