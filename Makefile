@@ -6,19 +6,20 @@ KERNEL_C := $(wildcard src/moldau/wire/_decoder.c src/moldau/wire/records/_kerne
 WORKERS  ?= 2
 SEEDS    ?= 100
 CUTS     ?= 300
+KILLS    ?= 30
 
 export PIP_NO_INPUT := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench bench-quick bench-parts sim powercuts clean
+.PHONY: help demo test lint format bench bench-quick bench-parts sim powercuts chaos clean
 
 help:  ## Show this list
 	@echo "Moldau: a distributed commit log that speaks Kafka's protocol."
 	@echo
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.base  ## A broker is written to, killed, started again, and has lost nothing
+demo: $(VENV)/.demo  ## Clicks, counted by Spark while the broker is killed: the whole story, in three minutes
 	@$(BIN)/python examples/demo.py
 
 test: lint  ## Everything that must hold: lint, types and tests
@@ -43,7 +44,8 @@ bench-quick: $(VENV)/.bench  ## The same in about five minutes
 	@$(BIN)/python bench/comparison.py --quick --write
 
 bench-parts: $(VENV)/.test  ## Measure the broker alone and its parts; bench/README.md says what the figures mean
-	@for script in bench/wire.py bench/records.py bench/log.py bench/startup.py bench/broker.py; do \
+	@for script in bench/wire.py bench/records.py bench/log.py bench/startup.py bench/request.py bench/broker.py \
+	    bench/groups.py; do \
 	    echo "== $$script"; $(BIN)/python "$$script" || exit 1; \
 	done
 
@@ -53,24 +55,35 @@ sim: $(VENV)/.base  ## Run simulated clusters under many seeds: make sim SEEDS=1
 powercuts: $(VENV)/.base  ## Cut real power under a log, on a loop device: sudo make powercuts CUTS=300
 	@$(BIN)/python tests/power_cuts.py --times $(CUTS)
 
+chaos: $(VENV)/.test  ## Kill driver, workers and broker under Spark, and check what was written: make chaos KILLS=30 SEED=1
+	@PYTHONPATH=tests $(BIN)/python -m spark.chaos --kills $(KILLS) $(if $(SEED),--seed $(SEED)) --json build/chaos.json
+
 clean:  ## Remove the environment, caches and everything built
 	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis src/*.egg-info
 	@find src tests bench examples -name __pycache__ -prune -exec rm -rf {} +
 	@find src -name '*.so' -delete
 	@echo "Clean."
 
-# The stamps: an install happens only when what it depends on has changed. The demo installs less than the
-# tests, and the test environment can do all that the base one can.
+# The stamps: an install happens only when what it depends on has changed. The test environment can do all that
+# the base one can, and the demo's.
 
 $(VENV)/.base: $(VENV)/.created pyproject.toml $(KERNEL_C)
 	@echo "== installing moldau into $(VENV)"
 	@$(BIN)/python -m pip install --quiet --editable '.[arrow]'
 	@touch $@
 
+# What cannot be installed from here is looked for before the long download.
+$(VENV)/.demo: $(VENV)/.base
+	@$(BIN)/python examples/demo.py --check
+	@echo "== installing PySpark, which is Spark itself, and what it needs, into $(VENV)"
+	@echo "   (about 450 MB the first time, and a minute or two to unpack it)"
+	@$(BIN)/python -m pip install --editable '.[demo]'
+	@touch $@
+
 $(VENV)/.test: $(VENV)/.created pyproject.toml $(KERNEL_C)
-	@echo "== installing moldau and its test tools into $(VENV) (a minute or two the first time)"
+	@echo "== installing moldau and its test tools into $(VENV) (some minutes the first time, for Spark is among them)"
 	@$(BIN)/python -m pip install --quiet --editable '.[arrow,test]'
-	@touch $@ $(VENV)/.base
+	@touch $@ $(VENV)/.base $(VENV)/.demo
 
 $(VENV)/.bench: $(VENV)/.created pyproject.toml $(KERNEL_C)
 	@echo "== installing moldau and what it is measured with into $(VENV)"

@@ -3,13 +3,16 @@
     python bench/assignors.py [--rounds 5] [--json]
 
 Each figure is the best of several runs, in milliseconds: of a group that has nothing yet, of one in which
-nothing changes, and of one that a member has just left.
+nothing changes, and of one that a member has just left; then of the first again, whose members and replicas
+are in three racks, two replicas for each partition.
 """
 
 import argparse
 import json
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import combinations
 
 from moldau.coordinator.group.assignors import ASSIGNORS, Subscriber
 from moldau.model.ids import TopicId, Uuid
@@ -67,7 +70,15 @@ def measure(
     def best(group: Sequence[Subscriber]) -> float:
         return best_ms(lambda: assign(group, counts), rounds)
 
-    return {"fresh_ms": best(fresh), "same_ms": best(settled), "one_left_ms": best(settled[1:])}
+    pairs = [tuple(pair) for pair in combinations("abc", 2)]
+    places = {each: [pairs[number * number % 3] for number in range(partitions)] for each in ids}
+    racked = [replace(each, rack="abc"[number % 3]) for number, each in enumerate(fresh)]
+    return {
+        "fresh_ms": best(fresh),
+        "same_ms": best(settled),
+        "one_left_ms": best(settled[1:]),
+        "racks_ms": best_ms(lambda: assign(racked, counts, places), rounds),
+    }
 
 
 def best_ms(call: Callable[[], object], rounds: int) -> float:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 KAFKA_VERSION = "4.3.0"
+SPARK_VERSION = "4.3.0"
 DOWNLOAD_TIMEOUT_S = 900
 JAVA_TIMEOUT_S = 120
 
@@ -42,6 +43,26 @@ def kafka_jars() -> Path:
 def streams_jars() -> Path:
     """The directory that holds the jars of Kafka Streams, downloading them on first use."""
     return _downloaded(f"kafka-streams-{KAFKA_VERSION}", _POMS / "streams" / "pom.xml")
+
+
+def spark_connector_jars() -> Path:
+    """The directory that holds the jars of Spark's own connector for Kafka, downloading them on first use.
+
+    It is the connector of the Spark that is installed or, where that cannot be had, of the release before,
+    which runs on it too.
+    """
+    names = {f"spark-kafka-{SPARK_VERSION}": "spark", "spark-kafka-4.2.0": "spark-before"}
+    for name in names:
+        if (_cache() / name).is_dir():
+            return _cache() / name
+    failure: Unavailable | None = None
+    for name, folder in names.items():
+        try:
+            return _downloaded(name, _POMS / folder / "pom.xml")
+        except Unavailable as why:
+            failure = failure or why
+    assert failure is not None
+    raise failure
 
 
 @functools.cache
@@ -117,9 +138,10 @@ def _download(jars: Path, pom: Path) -> None:
                 command, cwd=folder, capture_output=True, text=True, timeout=DOWNLOAD_TIMEOUT_S, check=True
             )
         except subprocess.CalledProcessError as failed:
-            raise Unavailable(f"mvn could not download Kafka: {_first_error(failed.stdout)}") from failed
+            why = _first_error(failed.stdout)
+            raise Unavailable(f"mvn could not download {jars.name}: {why}") from failed
         except subprocess.TimeoutExpired as late:
-            raise Unavailable(f"mvn did not download Kafka within {DOWNLOAD_TIMEOUT_S} s") from late
+            raise Unavailable(f"mvn did not download {jars.name} within {DOWNLOAD_TIMEOUT_S} s") from late
         copied.rename(jars)
 
 

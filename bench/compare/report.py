@@ -21,12 +21,12 @@ PLOTS = {
 _EVEN = 1.05
 
 
-def between_markers(page: str, generated: str) -> str:
+def between_markers(page: str, generated: str, *, begin: str = BEGIN, end: str = END) -> str:
     """The page with what stands between the markers replaced."""
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    assert begin and end, "the page has both markers"
-    return f"{before}{BEGIN}\n{generated.strip()}\n{END}{after}"
+    before, found_begin, rest = page.partition(begin)
+    _, found_end, after = rest.partition(end)
+    assert found_begin and found_end, "the page has both markers"
+    return f"{before}{begin}\n{generated.strip()}\n{end}{after}"
 
 
 def markdown(results: Results, *, plots: str) -> str:

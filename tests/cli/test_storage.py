@@ -11,8 +11,8 @@ from click.testing import CliRunner, Result
 
 from moldau.cli import main
 from moldau.model.ids import NodeId, uuid_from_text
-from moldau.node.quorum import PATH
 from moldau.node.quorum_files import read_snapshot
+from moldau.node.quorum_log import PATH
 from moldau.raft.voters import VoterSet
 
 ONE, TWO = "JEXY6aqzQY-32P5TStzaFg", "MvDxzVmcRsaTz33bUuRU6A"

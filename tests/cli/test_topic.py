@@ -97,7 +97,7 @@ def test_partitions_are_added(topic: str, cli: Cli) -> None:
 
 
 def test_settings_are_changed_and_reset(topic: str, cli: Cli, json_of: JsonOf) -> None:
-    cli("topic", "alter", topic, "--set", "retention.ms=5", "--set", "cleanup.policy=compact,delete")
+    cli("topic", "alter", topic, "-c", "retention.ms=5", "--set", "cleanup.policy=compact,delete")
     assert json_of("config", "get", "topic", topic, "retention.ms") == [
         {
             "name": "retention.ms",

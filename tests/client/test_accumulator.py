@@ -7,11 +7,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moldau.client.accumulator import Accumulator, Batch, Failed, Written, record_bytes
+from moldau.client.accumulator import (
+    Accumulator,
+    Batch,
+    Failed,
+    Outcome,
+    Split,
+    Written,
+    record_bytes,
+)
 from moldau.client.errors import ClientError
+from moldau.client.producer import DeliveredRange, PackedDelivery, PackedFailed
 from moldau.client.settings import ClientSettings, SettingValue
 from moldau.model.errors import ErrorCode
 from moldau.model.ids import PartitionIndex, TopicName, TopicPartition
+from moldau.wire.records import kernel
+from moldau.wire.records.batch import decode_batch, pack
+from moldau.wire.records.compression import Codec
+from moldau.wire.records.record import Encoded, Record
 
 PLACE = TopicPartition(TopicName("orders"), PartitionIndex(0))
 OTHER = TopicPartition(TopicName("orders"), PartitionIndex(1))
@@ -35,6 +48,16 @@ def introduced(**given: SettingValue) -> Accumulator:
 def put(into: Accumulator, value: bytes = b"value", *, at: TopicPartition = PLACE, now_ms: int = 0) -> Batch:
     size = record_bytes(None, value, ())
     return into.append(at, (now_ms, None, value, ()), size=size, now_ms=now_ms)[0]
+
+
+def put_packed(into: Accumulator, values: list[bytes], *, now_ms: int = 0) -> Batch:
+    records = [Record(index, now_ms, None, value) for index, value in enumerate(values)]
+    packed = pack(Encoded(kernel.encode(records, 0, now_ms), len(values), now_ms, now_ms), codec=Codec.NONE)
+    return into.append_packed(PLACE, packed, now_ms=now_ms)
+
+
+def values_of(batch: Batch) -> list[bytes | None]:
+    return [record.value for record in decode_batch(batch.encoded(Codec.NONE))[1]]
 
 
 def refuse(
@@ -237,6 +260,76 @@ def test_a_batch_written_before_counts_as_written() -> None:
     assert batch.outcome == Written(-1, None)
 
 
+def test_what_comes_packed_is_a_batch_of_its_own_between_those_before_and_behind_it() -> None:
+    made = introduced()
+    put(made, b"a")
+    put_packed(made, [b"b", b"c"])
+    put(made, b"d")
+    sent = []
+    while made.sendable(0):
+        sent.append(made.take(PLACE))
+    assert [(batch.base_sequence, values_of(batch)) for batch in sent] == [
+        (1, [b"a"]),
+        (2, [b"b", b"c"]),
+        (4, [b"d"]),
+    ]
+
+
+def test_what_comes_packed_does_not_linger() -> None:
+    made = accumulator(linger_ms=1_000)
+    put_packed(made, [b"a"], now_ms=100)
+    assert made.sendable(100) == [PLACE]
+
+
+def test_a_repetition_does_not_linger_either() -> None:
+    made = accumulator(linger_ms=1_000)
+    put(made, now_ms=0)
+    batch = made.take(PLACE)
+    refuse(made, batch, ErrorCode.NOT_LEADER_OR_FOLLOWER, retry_at_ms=50)
+    assert made.next_event_ms(10) == 50
+    assert made.sendable(50) == [PLACE]
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_a_packed_batch_that_is_too_large_is_split_and_keeps_records_codec_and_sequence_numbers(
+    codec: Codec,
+) -> None:
+    made = accumulator(linger_ms=0)
+    records = [Record(n, 10 - n, b"k", b"%d" % n, (("h", None),)) for n in range(5)]
+    whole = pack(Encoded(kernel.encode(records, 0, 10), 5, 10, 10), codec=codec)
+    delivery = PackedDelivery(made.append_packed(PLACE, whole, now_ms=0))
+    held = made.held_bytes
+    assert held == whole.size_bytes == len(made.take(PLACE).encoded(Codec.NONE))
+    refuse(made, delivery._batch, ErrorCode.MESSAGE_TOO_LARGE)
+    assert not delivery.is_settled()
+    parts = []
+    while made.sendable(0):
+        part = made.take(PLACE)
+        header, decoded = decode_batch(part.encoded(Codec.NONE))
+        parts.append((header.codec, header.base_sequence, header.max_timestamp, decoded))
+        made.succeeded(part, base_offset=70 + header.base_sequence, timestamp=None)
+    assert parts == [
+        (codec, 0, 10, records[:2]),
+        (codec, 2, 8, [record._replace(offset=record.offset - 2) for record in records[2:]]),
+    ]
+    assert (made.unsettled, made.held_bytes) == (0, 0)
+    assert delivery.result() == [DeliveredRange(PLACE, 0, 2, 70), DeliveredRange(PLACE, 2, 3, 72)]
+
+
+def test_of_a_packed_batch_the_records_that_fail_are_told() -> None:
+    made = introduced()
+    delivery = PackedDelivery(put_packed(made, [b"a", b"b", b"c"]))
+    refuse(made, made.take(PLACE), ErrorCode.MESSAGE_TOO_LARGE)
+    made.succeeded(made.take(PLACE), base_offset=0, timestamp=None)
+    refuse(made, made.take(PLACE), ErrorCode.MESSAGE_TOO_LARGE)
+    made.succeeded(made.take(PLACE), base_offset=0, timestamp=None)
+    refuse(made, made.take(PLACE), ErrorCode.MESSAGE_TOO_LARGE)
+    assert delivery.is_settled()
+    with pytest.raises(PackedFailed) as failure:
+        delivery.result()
+    assert (failure.value.first, failure.value.count) == (2, 1)
+
+
 @pytest.mark.parametrize(("retries", "attempts"), [(0, 1), (2, 3)])
 def test_a_batch_is_tried_once_more_than_the_setting_retries_says(retries: int, attempts: int) -> None:
     made = accumulator(linger_ms=0, retries=retries)
@@ -273,21 +366,30 @@ class ModelBroker:
         if batch.producer_epoch > self.epoch:
             self.epoch, self.expected = batch.producer_epoch, 0
             self.recent.clear()
-        if (batch.base_sequence, len(batch.records), self.epoch) in self.recent:
+        if (batch.base_sequence, batch.count, self.epoch) in self.recent:
             return ErrorCode.NONE
         if batch.base_sequence != self.expected:
             return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-        self.log += [record.value for record in batch.records]
-        self.recent.append((batch.base_sequence, len(batch.records), self.epoch))
-        self.expected += len(batch.records)
+        self.log += values_of(batch)
+        self.recent.append((batch.base_sequence, batch.count, self.epoch))
+        self.expected += batch.count
         return ErrorCode.NONE
 
 
-@settings(max_examples=200, deadline=None)
+def outcome_of(batch: Batch, index: int) -> Outcome | None:
+    while isinstance(batch.outcome, Split):
+        batch, index = batch.outcome.find(index)
+    return batch.outcome
+
+
+@settings(max_examples=300, deadline=None)
 @given(
     st.lists(
         st.sampled_from(
-            ["put", "put", "send", "answer", "lose request", "lose reply", "lose replies", "refuse", "wait"]
+            [
+                *("put", "put", "put packed", "send", "answer", "lose request", "lose reply", "lose replies"),
+                *("refuse", "wait", "too large"),
+            ]
         ),
         max_size=80,
     )
@@ -299,7 +401,8 @@ def test_whatever_is_lost_or_refused_the_log_has_each_acknowledged_record_once_a
     broker = ModelBroker()
     # A connection: what was sent and not answered; once a request is lost, all behind it are lost too.
     wire: deque[Batch] = deque()
-    sent: dict[int, Batch] = {}
+    # Where each record is: its batch, and its place in there.
+    sent: dict[int, tuple[Batch, int]] = {}
     now_ms = 0
 
     def drain() -> None:
@@ -320,7 +423,11 @@ def test_whatever_is_lost_or_refused_the_log_has_each_acknowledged_record_once_a
         now_ms += 1
         match event:
             case "put":
-                sent[len(sent)] = put(made, b"%d" % len(sent), now_ms=now_ms)
+                batch = put(made, b"%d" % len(sent), now_ms=now_ms)
+                sent[len(sent)] = batch, batch.count - 1
+            case "put packed":
+                batch = put_packed(made, [b"%d" % (len(sent) + index) for index in range(3)], now_ms=now_ms)
+                sent |= {len(sent) + index: (batch, index) for index in range(3)}
             case "send":
                 drain()
             case "answer" if wire:
@@ -338,8 +445,9 @@ def test_whatever_is_lost_or_refused_the_log_has_each_acknowledged_record_once_a
                     refuse(
                         made, wire.popleft(), ErrorCode.NETWORK_EXCEPTION, now_ms=now_ms, retry_at_ms=now_ms
                     )
-            case "refuse" if wire:
-                refuse(made, wire.popleft(), ErrorCode.INVALID_RECORD, now_ms=now_ms, retry_at_ms=now_ms)
+            case "refuse" | "too large" if wire:
+                code = ErrorCode.INVALID_RECORD if event == "refuse" else ErrorCode.MESSAGE_TOO_LARGE
+                refuse(made, wire.popleft(), code, now_ms=now_ms, retry_at_ms=now_ms)
             case "wait":
                 now_ms += 2_000
     made.is_hurried = True
@@ -349,5 +457,5 @@ def test_whatever_is_lost_or_refused_the_log_has_each_acknowledged_record_once_a
     assert (made.unsettled, made.held_bytes) == (0, 0)
     written = [int(value or b"") for value in broker.log]
     assert written == sorted(dict.fromkeys(written))
-    acknowledged = [number for number, batch in sent.items() if isinstance(batch.outcome, Written)]
+    acknowledged = [number for number, place in sent.items() if isinstance(outcome_of(*place), Written)]
     assert [number for number in acknowledged if number not in written] == []

@@ -149,7 +149,15 @@ def test_a_heartbeat_that_nobody_answered_is_repeated_in_full() -> None:
     assert [row.partitions for row in again.topic_partitions or []] == [[0, 1]]
 
 
-@pytest.mark.parametrize("code", [ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID])
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        # The group was moved to the classic protocol, or deleted, while the member was silent for too long.
+        ErrorCode.GROUP_ID_NOT_FOUND,
+    ],
+)
 def test_a_fenced_member_drops_everything_before_it_joins_again(code: ErrorCode) -> None:
     member = joined()
     beat(member, 5_000)

@@ -16,10 +16,10 @@ from moldau.client.partitioners import (
     by_murmur2,
     by_murmur2_or_anywhere,
     fnv1a,
-    murmur2,
     partitioner_named,
 )
 from moldau.model.settings.setting import InvalidSetting
+from moldau.wire.records.kernel import murmur2
 
 # Prints, for each key in hex, Kafka's hash and the partition that the Java producer chooses of 1, 7 and 64.
 JAVA = """
@@ -55,22 +55,6 @@ def test_keys_go_where_the_java_client_sends_them(run_java: Callable[..., str]) 
         hashed, *partitions = map(int, answer.split())
         assert murmur2(key) == hashed % 2**32, key
         assert [by_murmur2_or_anywhere("t", key, count) for count in (1, 7, 64)] == partitions, key
-
-
-@pytest.mark.parametrize(
-    ("key", "hashed"),
-    # From Kafka's own unit tests of murmur2.
-    [
-        (b"21", -973932308),
-        (b"foobar", -790332482),
-        (b"a-little-bit-long-string", -985981536),
-        (b"a-little-bit-longer-string", -1486304829),
-        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
-        (b"abc", 479470107),
-    ],
-)
-def test_murmur2_has_the_values_that_kafka_publishes(key: bytes, hashed: int) -> None:
-    assert murmur2(key) == hashed % 2**32
 
 
 def test_fnv1a_is_the_absolute_value_of_a_signed_number() -> None:

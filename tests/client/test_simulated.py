@@ -1,6 +1,6 @@
 """The client in a simulated network: whatever breaks, each record is written once and in order."""
 
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from typing import TypeVar
 
 import pytest
@@ -13,6 +13,10 @@ from moldau.sim.cluster import Cluster
 from moldau.wire.message import Request
 from moldau.wire.messages.fetch import FetchRequest
 from moldau.wire.messages.metadata import MetadataRequest
+from moldau.wire.records import kernel
+from moldau.wire.records.batch import Packed, pack
+from moldau.wire.records.compression import Codec
+from moldau.wire.records.record import Encoded, Record
 from moldau.world.ports import Address, World
 
 T = TypeVar("T")
@@ -95,6 +99,24 @@ async def produce(client: Client, count: int, **settings: SettingValue) -> None:
             await delivery
 
 
+def packed(numbers: Iterable[int]) -> Packed:
+    records = [Record(index, 0, None, b"%d" % number) for index, number in enumerate(numbers)]
+    return pack(Encoded(kernel.encode(records, 0, 0), len(records), 0, 0), codec=Codec.LZ4)
+
+
+async def produce_packed(client: Client, count: int) -> None:
+    """Numbers by tens, each ten in a batch of its own."""
+    async with client.producer() as producer:
+        deliveries = []
+        for first in range(0, count, 20):
+            tens = [range(first, first + 10), range(first + 10, first + 20)]
+            batches = [(TOPIC, (ten[0] // 10) % 3, packed(ten)) for ten in tens]
+            deliveries += await producer.send_packed(batches)
+            await client.cluster.world.clock.sleep_ms(7)
+        for delivery in deliveries:
+            assert sum(part.count for part in await delivery) == 10
+
+
 async def consume(client: Client, count: int) -> list[list[bytes | None]]:
     async with client.consumer([TOPIC], auto_offset_reset="earliest") as consumer:
         read: dict[int, list[bytes | None]] = {}
@@ -104,8 +126,11 @@ async def consume(client: Client, count: int) -> list[list[bytes | None]]:
     return [read[partition] for partition in sorted(read)]
 
 
+@pytest.mark.parametrize("work", [produce, produce_packed])
 @pytest.mark.parametrize("seed", range(12))
-def test_with_idempotence_each_record_is_written_once_and_in_order_whatever_breaks(seed: int) -> None:
+def test_with_idempotence_each_record_is_written_once_and_in_order_whatever_breaks(
+    seed: int, work: Callable[[Client, int], Coroutine[object, object, None]]
+) -> None:
     simulation = Simulation(seed)
     chance = simulation.sim.randomness.fork("trouble")
     network, fake = simulation.sim.network, simulation.fake
@@ -125,7 +150,7 @@ def test_with_idempotence_each_record_is_written_once_and_in_order_whatever_brea
                 fake.has_leader_hints = chance.chance(0.5)
                 troubles.append("moved leader")
 
-    simulation.run(lambda client: produce(client, 200), meanwhile=trouble)
+    simulation.run(lambda client: work(client, 200), meanwhile=trouble)
     assert troubles, "the seed brings no trouble"
     for partition, values in enumerate(simulation.values()):
         numbers = [int(value or b"") for value in values]
@@ -191,6 +216,59 @@ def test_a_batch_that_is_too_large_is_split_until_it_fits(simulation: Simulation
 
     assert simulation.run(work) == list(range(100))
     assert simulation.values()[0] == [b"%020d" % number for number in range(100)]
+
+
+def test_a_packed_batch_that_is_too_large_is_split_until_it_fits_and_all_its_places_are_told(
+    simulation: Simulation,
+) -> None:
+    simulation.fake.batch_bytes_max = 200
+
+    async def work(client: Client) -> list[tuple[int, int, int]]:
+        async with client.producer() as producer:
+            [delivery] = await producer.send_packed([(TOPIC, 0, packed(range(100, 200)))])
+            parts = await delivery
+            return [(part.first, part.count, part.offset) for part in parts]
+
+    parts = simulation.run(work)
+    assert len(parts) > 1
+    assert all(first == offset for first, _, offset in parts)
+    assert sum(count for _, count, _ in parts) == 100
+    assert simulation.values()[0] == [b"%d" % number for number in range(100, 200)]
+
+
+def test_packed_batches_wait_for_room_and_go_in_the_order_of_their_partition(simulation: Simulation) -> None:
+    async def work(client: Client) -> int:
+        held = 0
+        async with client.producer(buffer_memory=500) as producer:
+            for first in range(0, 300, 10):
+                await producer.send_packed([(TOPIC, 0, packed(range(first, first + 10)))])
+                held = max(held, producer.held_bytes)
+        return held
+
+    assert simulation.run(work) <= 500
+    assert simulation.values()[0] == [b"%d" % number for number in range(300)]
+
+
+def test_what_cannot_be_sent_packed_says_why(simulation: Simulation) -> None:
+    async def work(client: Client) -> list[str]:
+        texts = []
+        producer = client.producer(max_request_size=200, max_block_ms=1_000)
+        for topic, partition, numbers in (
+            (TOPIC, 9, range(1)),
+            (TOPIC, -1, range(1)),
+            (TOPIC, 0, range(0, 1_000_000, 999)),
+            ("missing", 0, range(1)),
+        ):
+            with pytest.raises(ClientError) as error:
+                await producer.send_packed([(topic, partition, packed(numbers))])
+            texts.append(str(error.value))
+        return texts
+
+    beyond, negative, large, missing = simulation.run(work)
+    assert "at orders: There is no partition 9: the topic has 3." in beyond
+    assert "at orders: There is no partition -1: the topic has 3." in negative
+    assert "is larger than max.request.size" in large
+    assert missing.startswith("UNKNOWN_TOPIC_OR_PARTITION (3) at missing: ")
 
 
 def test_a_record_that_is_too_large_alone_fails_and_the_others_go_on(simulation: Simulation) -> None:

@@ -142,6 +142,51 @@ def test_members_that_come_and_go_never_own_a_partition_together(broker: Broker,
     assert sum(committed(broker).values()) == RECORDS
 
 
+def test_who_gives_up_what_it_had_plenty_of_reads_on(broker: Broker) -> None:
+    """Found by seed 65 of the groups: while one had enough nothing was fetched, and nobody looked again."""
+    broker.create_topic("pair", partitions=2)
+    for number in range(20):
+        broker.append([b"%d" % number], "pair", partition=1)
+    read: dict[int, list[int]] = {0: [], 1: []}
+    revoked_partitions: list[int] = []
+    settings = ClientSettings.parse(
+        {
+            **PROTOCOLS["consumer"],
+            "auto_offset_reset": "earliest",
+            "max_poll_records": 1,
+            "max_partition_fetch_bytes": 100,
+        }
+    )
+
+    async def main(world: World) -> None:
+        async def revoked(places: tuple[TopicPartition, ...]) -> None:
+            # The next heartbeat has to say everything, and is told once more what there is to read.
+            broker.sim.network.reset("reader", HOST)
+            await world.clock.sleep_ms(7_000)
+            revoked_partitions.extend(place.partition for place in places)
+
+        async with open_client(world, [CLIENTS], settings) as client:
+            consumer = client.consumer(["pair"], group_id=GROUP, on_revoked=revoked)
+            while True:
+                for place, records in (await consumer.poll(timeout_ms=200)).items():
+                    read[place.partition] += [record.offset for record in records]
+                await world.clock.sleep_ms(300)
+
+    async def come(world: World) -> None:
+        async with open_client(world, [CLIENTS], settings) as client:
+            consumer = client.consumer(["pair"], group_id=GROUP)
+            while True:
+                await consumer.poll(timeout_ms=100)
+
+    broker.sim.add("reader", main).start()
+    broker.run_until(lambda: len(read[1]) >= 2)
+    broker.sim.add("newcomer", come).start()
+    broker.run_until(lambda: bool(revoked_partitions))
+    assert revoked_partitions == [1]
+    broker.append([b"more"], "pair", partition=0)
+    broker.run_until(lambda: read[0] == [0])
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_whatever_breaks_all_is_read_and_nothing_that_was_not_read_is_committed(
     protocol: str, seed: int

@@ -149,6 +149,9 @@ HOSTILE_BODIES = {
         ApiKey.PRODUCE, 3, struct.pack(">hhii", -1, -1, 1000, 1) + struct.pack(">h1sii", 1, b"t", 1, 0)
         + struct.pack(">i", 2**31 - 1),
     ),
+    "four million groups": frame_content(
+        ApiKey.FIND_COORDINATOR, 4, b"\x00\x00" + b"\x81\x80\x80\x02" + b"\x02g" * (4 * 10**6 - 10**5)
+    ),
     "a client id past the end": struct.pack(">hhih", ApiKey.METADATA, 4, 7, 32767),
 }  # fmt: skip
 

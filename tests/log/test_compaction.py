@@ -460,6 +460,23 @@ def test_any_crash_leaves_the_old_segments_or_the_new_one() -> None:
     assert {5, 24} <= outcomes
 
 
+def test_what_was_compacted_across_an_old_recovery_point_is_no_damage() -> None:
+    """Found by seed 140 of the groups: what is left lies on both sides of where the last checkpoint was."""
+    keeper = compacted_log((b"a", b"1"), (b"b", b"1"), (b"b", b"2"), (b"b", b"3"))
+    for number in range(4, 8):
+        keeper.append(batch([(b"b", b"%d" % number)]))
+    close_segment(keeper)
+    keeper.compact()
+    assert [offset for offset, *_ in contents(keeper)] == [0, 7]
+    # Checkpoints are written now and then, which may have been before all of this.
+    keeper.recovery_point = 4
+    keeper.crash(Survives.NOTHING)
+    assert keeper.log.corrupt_ranges == []
+    assert contents(keeper) == [(0, b"a", b"1"), (7, b"b", b"7")]
+    keeper.append(batch([(b"c", b"1")]))
+    assert keeper.log.log_end_offset == 9
+
+
 def _compact_until_the_power_goes(keeper: Keeper) -> bool:
     try:
         keeper.compact()

@@ -63,6 +63,7 @@ UUID_TEXTS = (
 TOPIC_PAIRS = (("a.b", "a_b"), ("a.b", "a.b"), ("a.b", "a-b"), ("a.b_c", "a_b.c"), ("ab", "a.b"))
 
 
+@pytest.mark.behaviour(29)
 def test_kafka_agrees_on_coordinators_uuids_and_topic_names(run_java: Callable[..., str]) -> None:
     ours = {
         **{f"coordinator {_utf16(group)}": str(partition_for_coordinator(group, 50)) for group in GROUPS},
@@ -74,6 +75,7 @@ def test_kafka_agrees_on_coordinators_uuids_and_topic_names(run_java: Callable[.
     assert dict(zip(ours, answers, strict=True)) == ours
 
 
+@pytest.mark.behaviour(29)
 def test_the_smallest_hash_goes_to_partition_0() -> None:
     # 31-based over UTF-16, this text gives exactly -2**31, which has no absolute value in 32 bits.
     assert partition_for_coordinator("polygenelubricants", 50) == 0

@@ -19,6 +19,12 @@ from mutants import (
     broker_offset_of_the_watermark,
     broker_producers_die_with_segments,
     broker_recovery_point_ahead,
+    group_answers_before_loaded,
+    group_commit_answered_before_flush,
+    group_holder_lost_on_reassignment,
+    group_late_request_counts,
+    group_silence_confirms_revocation,
+    group_stale_commit_counts,
     raft_acknowledged_before_flush,
     raft_older_epoch_committed,
     raft_snapshot_off_by_one,
@@ -46,6 +52,14 @@ MUTANTS: dict[str, dict[str, Mutant]] = {
         "acknowledged before flush": broker_acknowledged_before_flush.applied,
         "checkpoint in place": broker_checkpoint_in_place.applied,
         "recovery point ahead": broker_recovery_point_ahead.applied,
+    },
+    "groups": {
+        "commit answered before flush": group_commit_answered_before_flush.applied,
+        "answers before loaded": group_answers_before_loaded.applied,
+        "holder lost on reassignment": group_holder_lost_on_reassignment.applied,
+        "silence confirms revocation": group_silence_confirms_revocation.applied,
+        "late request counts": group_late_request_counts.applied,
+        "stale commit counts": group_stale_commit_counts.applied,
     },
 }
 

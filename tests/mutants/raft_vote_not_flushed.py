@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from moldau.node.quorum import PATH, QuorumNode
+from moldau.node.quorum import QuorumNode
 from moldau.node.quorum_files import write_election
+from moldau.node.quorum_log import PATH
 from moldau.raft.events import ElectionPersisted, ElectionState
 
 

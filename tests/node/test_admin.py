@@ -196,6 +196,9 @@ def test_the_metrics_can_be_read_and_count_what_has_happened(broker: Broker) -> 
     assert samples["moldau_log_bytes", *of_orders] > 0
     assert samples["moldau_requests_total", ("api", "Produce")] == 1
     assert samples["moldau_request_seconds_count", ("api", "Produce")] == 1
+    # What the controller answers is counted where the client asked.
+    assert samples["moldau_requests_total", ("api", "CreateTopics")] == 1
+    assert samples["moldau_response_bytes_total", ("api", "CreateTopics")] > 0
     for name, value in {
         "moldau_ready": 1,
         "moldau_active_controller": 1,

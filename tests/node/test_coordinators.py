@@ -214,6 +214,7 @@ def test_while_a_shard_is_loaded_slice_by_slice_clients_are_asked_to_wait(broker
     assert (broker.now_ms - began_ms) * 4 < slow_ms
 
 
+@pytest.mark.behaviour(66)
 def test_a_log_that_was_compacted_loads_to_the_same(broker: Broker) -> None:
     member = Member(broker)
     stable([member])

@@ -102,7 +102,7 @@ def test_a_reply_survives(request_: Request, reply: Reply) -> None:
     wire = to_wire(request_)
     requests.encode(wire, VERSIONS[type(wire)])
     framed = sent(request_)
-    response = reply_to_wire(Filled(reply, bytes_of(reply)), wire, now_wall_ms=0)
+    response = reply_to_wire(Filled(reply, bytes_of(reply)), wire, version=framed.version, now_wall_ms=0)
     chunks = encode_response(response, api_key=framed.api_key, version=framed.version, correlation_id=0)
     answered = joined(chunks)
     assert reply_from_wire(requests.match(Frame(answered, 4, len(answered), is_shared=False))) == reply
@@ -112,7 +112,7 @@ def test_a_description_gives_times_of_the_calendar() -> None:
     progress = ReplicaProgress(OTHER, Offset(5), since_fetch_ms=10, since_caught_up_ms=None)
     nodes = ((NodeId(2), voter(2).endpoints),)
     reply = DescribeReply(ErrorCode.NONE, LEADS, Offset(5), (progress,), (), nodes)
-    response = reply_to_wire(Filled(reply), to_wire(Describe()), now_wall_ms=1000)
+    response = reply_to_wire(Filled(reply), to_wire(Describe()), version=2, now_wall_ms=1000)
     assert isinstance(response, DescribeQuorumResponse)
     (state,) = response.topics[0].partitions[0].current_voters
     assert (state.last_fetch_timestamp, state.last_caught_up_timestamp) == (990, -1)

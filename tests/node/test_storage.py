@@ -14,8 +14,8 @@ from moldau.metadata.features import GROUP_VERSION
 from moldau.model.errors import MalformedMessage
 from moldau.model.ids import ClusterId, DirectoryId, Epoch, NodeId, Offset, Uuid, uuid_to_text
 from moldau.node.config import NodeConfig
-from moldau.node.quorum import PATH
 from moldau.node.quorum_files import checkpoint_name, list_snapshots, read_snapshot
+from moldau.node.quorum_log import PATH
 from moldau.node.storage import (
     BOOTSTRAP,
     UnusableDirectory,

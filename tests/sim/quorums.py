@@ -19,8 +19,11 @@ class ToldReplica(Replica):
     def __init__(self, number: int, plan: Plan, ledger: Ledger) -> None:
         super().__init__(number, plan, ledger)
         self.orders: list[list[int]] = []
+        self.world: World | None = None
+        """Of its last life."""
 
     async def propose_values(self, world: World, node: QuorumNode) -> None:
+        self.world = world
         while True:
             while self.orders:
                 await self.propose(world, node, self.orders.pop(0))

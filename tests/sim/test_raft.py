@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 
 import pytest
 from mutants import (
@@ -11,9 +12,14 @@ from mutants import (
     raft_truncated_to_high_watermark,
     raft_vote_not_flushed,
 )
-from sim.quorums import ToldQuorum, applied_by, leads
+from sim.quorums import ToldQuorum, ToldReplica, applied_by, leads
 
+from moldau.log import checkpoints
+from moldau.log.segment import LOG_SUFFIX, file_name
+from moldau.node.quorum_log import PATH, QuorumLog
+from moldau.sim.disk import Survives
 from moldau.sim.run import Violation, play
+from moldau.world.ports import DiskFailed
 
 SEEDS = 200
 SEEDS_AT_ONCE = 5
@@ -75,6 +81,13 @@ def test_a_node_whose_disk_fails_stops_and_the_others_go_on() -> None:
         quorum.accept(quorum.elect(*quorum.others(leader)))
 
 
+def test_a_lone_voter_leads_though_saving_its_vote_takes_longer_than_an_election_may() -> None:
+    with ToldQuorum(1) as quorum:
+        (replica,) = quorum.replicas
+        quorum.cluster.nodes[replica.name].disk.flush_ms = (4_000, 5_000)
+        quorum.elect()
+
+
 def test_what_a_failed_flush_left_in_the_page_cache_is_durable_before_it_is_committed() -> None:
     with ToldQuorum(1) as quorum:
         (replica,) = quorum.replicas
@@ -92,6 +105,93 @@ def test_what_a_failed_flush_left_in_the_page_cache_is_durable_before_it_is_comm
         quorum.start(replica)
         quorum.accept(quorum.elect())
         assert value in replica.machine.values
+
+
+# ---------------------------------------------------------------- a metadata log that rots
+
+
+LOG_FILE = f"{PATH}/{file_name(0, LOG_SUFFIX)}"
+RECOVERY_POINT = f"{PATH}/{checkpoints.RECOVERY_POINTS}"
+
+
+def all_noted(quorum: ToldQuorum, replica: ToldReplica) -> int:
+    """Wait until a restart need not doubt anything of the log; gives its end."""
+    view = view_of(replica)
+    quorum.run_until(lambda: view.recovery_point == view.end_offset)
+
+    def is_durable() -> bool:
+        disk = quorum.cluster.nodes[replica.name].disk.crash(Survives.NOTHING)
+        return [*checkpoints.read_offsets(disk, RECOVERY_POINT).values()] == [view.end_offset]
+
+    quorum.run_until(is_durable)
+    return view.end_offset
+
+
+def view_of(replica: ToldReplica) -> QuorumLog:
+    assert replica.node is not None
+    return replica.node.view
+
+
+def must_refuse_to_start(quorum: ToldQuorum, replica: ToldReplica, why: str) -> None:
+    machine = quorum.cluster.nodes[replica.name]
+    before = machine.disk.open(LOG_FILE).read(0, machine.disk.open(LOG_FILE).size())
+    quorum.start(replica)
+    quorum.run_until(lambda: not machine.is_alive)
+    assert replica.world is not None
+    disk = machine.disk.crash(Survives.EVERYTHING)
+    with pytest.raises(DiskFailed, match=why):
+        QuorumLog(replace(replica.world, disk=disk), segment_bytes=1_000_000)
+    assert disk.open(LOG_FILE).read(0, len(before) + 1) == before, "nothing is cut off"
+
+
+@pytest.mark.parametrize("position", [8, 16, 40, 65])
+@pytest.mark.parametrize("number", [0, 2])
+def test_a_metadata_log_that_rots_is_not_cut_off(number: int, position: int) -> None:
+    """What was committed may be nowhere else: whoever runs the cluster is told, and decides."""
+    with ToldQuorum(1) as quorum:
+        leader = quorum.elect()
+        first = view_of(leader).end_offset
+        for _ in range(3):
+            quorum.accept(leader, 2)
+        all_noted(quorum, leader)
+        (segment,) = view_of(leader).log.segments
+        batches = [each for each in segment.batches_from() if each.header.base_offset >= first]
+        quorum.power_cut(leader)
+        machine = quorum.cluster.nodes[leader.name]
+        machine.disk.flip_bit(LOG_FILE, batches[number].position + position, bit=3)
+        must_refuse_to_start(
+            quorum, leader, f"damaged where it was durable, at offsets {first + 2 * number} "
+        )
+
+
+def test_a_metadata_log_that_has_lost_its_end_is_not_taken_for_a_shorter_one() -> None:
+    with ToldQuorum(1) as quorum:
+        leader = quorum.elect()
+        quorum.accept(leader, 2)
+        end = all_noted(quorum, leader)
+        quorum.power_cut(leader)
+        file = quorum.cluster.nodes[leader.name].disk.open(LOG_FILE)
+        file.truncate(file.size() - 1)
+        must_refuse_to_start(quorum, leader, f"damaged where it was durable, at offsets {end - 2} to {end}")
+
+
+def test_what_comes_after_the_recovery_point_may_be_torn() -> None:
+    with ToldQuorum(1) as quorum:
+        leader = quorum.elect()
+        values = quorum.accept(leader, 2)
+        end = all_noted(quorum, leader)
+        machine = quorum.cluster.nodes[leader.name]
+        machine.disk.flush_ms = (5_000, 5_000)
+        quorum.propose(leader)
+        quorum.run_until(lambda: view_of(leader).end_offset > end)
+        machine.power_cut(Survives.EVERYTHING)
+        leader.node = None
+        file = machine.disk.open(LOG_FILE)
+        file.truncate(file.size() - 5)
+        machine.disk.flush_ms = (0, 5)
+        quorum.start(leader)
+        assert view_of(quorum.elect()).end_offset >= end
+        quorum.run_until(lambda: leader.machine.values == values)
 
 
 # ---------------------------------------------------------------- plots that catch one mutant each

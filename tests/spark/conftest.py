@@ -6,8 +6,10 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import kafka_jars
 import pytest
 
 import moldau
@@ -47,6 +49,7 @@ def spark() -> Iterator["SparkSession"]:
         .config("spark.sql.python.filterPushdown.enabled", "true")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "ERROR")
+        .config("spark.jars", ",".join(map(str, connector_jars())))
         .getOrCreate()
     )
     yield session
@@ -64,6 +67,23 @@ def broker() -> Iterator[Cluster]:
 def topic(broker: Cluster) -> str:
     """A new topic with one partition."""
     return broker.topic()
+
+
+@pytest.fixture
+def kafka_connector() -> None:
+    """Spark's own connector for Kafka; a test that asks for it is skipped where it cannot be had."""
+    try:
+        kafka_jars.spark_connector_jars()
+    except kafka_jars.Unavailable as why:
+        pytest.skip(str(why))
+
+
+def connector_jars() -> list[Path]:
+    """The jars of that connector, which the session must have from its start; none where there are none."""
+    try:
+        return sorted(kafka_jars.spark_connector_jars().glob("*.jar"))
+    except kafka_jars.Unavailable:
+        return []
 
 
 def why_no_spark() -> str:

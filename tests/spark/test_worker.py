@@ -32,7 +32,7 @@ def test_a_worker_of_spark_keeps_what_it_has_loaded_from_the_collector(
     frozen = gc.get_freeze_count()
     assert frozen > 1_000
     # Once: what a later task makes is garbage some day.
-    kept = [[] for _ in range(10_000)]
+    kept: list[list[int]] = [[] for _ in range(10_000)]
     settle()
     assert gc.get_freeze_count() <= frozen
     del kept

@@ -234,7 +234,7 @@ def test_a_program_that_makes_no_sense_is_refused(program: Any) -> None:
     from moldau.wire._decoder import Decoder
 
     with pytest.raises((TypeError, ValueError, SystemError)):
-        Decoder(program, "label")
+        Decoder(program, "label", 1_000)
 
 
 # ---------------------------------------------------------------- the choice

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from moldau.wire import messages
+from moldau.wire.as_json import message_to_json
 from moldau.wire.message import Message
 from moldau.wire.messages.header import RequestHeader, ResponseHeader
 from moldau.wire.records import batch, kernel
@@ -66,6 +67,13 @@ FRAMES = grouped("frames.jsonl.gz", lambda line: (line["api_key"], line["api_ver
 def test_a_message_is_read_and_written_as_kafka_does(name: str, version: int) -> None:
     for line in MESSAGES[name, version]:
         check(messages.BY_NAME[name], version, bytes.fromhex(line["hex"]), line["json"])
+
+
+@pytest.mark.parametrize(("name", "version"), MESSAGES)
+def test_a_message_is_shown_as_kafka_shows_it(name: str, version: int) -> None:
+    for line in MESSAGES[name, version]:
+        message = messages.BY_NAME[name].decode(bytes.fromhex(line["hex"]), version)
+        assert message_to_json(message, version) == line["json"], line["variant"]
 
 
 @pytest.mark.parametrize("name", sorted({name for name, _ in MESSAGES}))

@@ -12,9 +12,10 @@ from wire.contents import EVERY_MESSAGE, EVERY_VERSION, filled
 
 from moldau.model.errors import MalformedMessage
 from moldau.wire import messages
-from moldau.wire.compiler import encode_uvarint
+from moldau.wire.compiler import DecoderOf, decoder, encode_uvarint, python_decoder
 from moldau.wire.framing import Receiver, Request, read_request
-from moldau.wire.message import Message
+from moldau.wire.message import HEADER_ELEMENTS_MAX, REQUEST_ELEMENTS_MAX, Message
+from moldau.wire.messages.groups import DeletableGroupResult, DeleteGroupsResponse
 
 # The largest object that the fewest bytes can stand for: a struct of three bytes with a list in it.
 BYTES_PER_BYTE_MAX = 48
@@ -113,6 +114,40 @@ def test_memory_is_bounded_for_the_worst_that_we_know() -> None:
         tracemalloc.stop()
     assert message.encode(0) == data
     assert peak <= BYTES_PER_BYTE_MAX * len(data), peak / len(data)
+
+
+def too_many_elements() -> Iterator[tuple[type[Message], int, bytes]]:
+    """One list, lists in lists, and tags that nobody knows: one element more than a request may have."""
+    many = REQUEST_ELEMENTS_MAX + 1
+    find = messages.BY_NAME["FindCoordinatorRequest"]
+    yield find, 4, b"\0" + encode_uvarint(many + 1) + b"\2g" * many + b"\0"
+    produce = messages.BY_NAME["ProduceRequest"]
+    topics = (b"\0\1t" + struct.pack(">i", 1) + struct.pack(">ii", 0, -1)) * (many // 2 + 1)
+    yield produce, 3, struct.pack(">hhii", -1, -1, 1000, many // 2 + 1) + topics
+    yield find, 4, b"\0\1" + encode_uvarint(many) + b"\x7f\0" * many
+    header = messages.BY_NAME["RequestHeader"]
+    many = HEADER_ELEMENTS_MAX + 1
+    yield header, 2, struct.pack(">hhih", 3, 12, 7, -1) + encode_uvarint(many) + b"\x7f\0" * many
+
+
+@pytest.mark.parametrize("build", [decoder, python_decoder], ids=["default", "python"])
+def test_a_request_has_only_so_many_elements(build: DecoderOf) -> None:
+    for kind, version, data in too_many_elements():
+        with pytest.raises(MalformedMessage, match=f"more than {kind.elements_max} elements in all"):
+            build(kind, version)(data, 0, len(data))
+    # One less is fine.
+    count = REQUEST_ELEMENTS_MAX
+    data = b"\0" + encode_uvarint(count + 1) + b"\2g" * count + b"\0"
+    request, end = build(messages.BY_NAME["FindCoordinatorRequest"], 4)(data, 0, len(data))
+    assert (len(request.coordinator_keys), end) == (count, len(data))  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("build", [decoder, python_decoder], ids=["default", "python"])
+def test_a_response_may_be_of_any_size(build: DecoderOf) -> None:
+    groups = [DeletableGroupResult(group_id="g", error_code=0)] * (REQUEST_ELEMENTS_MAX + 1)
+    data = DeleteGroupsResponse(throttle_time_ms=0, results=groups).encode(2)
+    response, _ = build(DeleteGroupsResponse, 2)(data, 0, len(data))
+    assert len(response.results) == len(groups)
 
 
 def test_a_connection_says_malformed_and_nothing_else() -> None:

@@ -17,6 +17,7 @@ from moldau.sim.randomness import Seeded
 from moldau.world.ports import Address, ConnectionLost, Disk, FileSlice, Listener, Network, ServerTls
 from moldau.world.real.disk import RealDisk
 from moldau.world.real.network import RealNetwork
+from moldau.world.real.turns import TurnLoop
 
 
 @dataclass
@@ -43,7 +44,18 @@ class Place:
         return listener, client
 
 
-@pytest.fixture(params=["sim", "real", "tls"])
+class CrowdedLoop(TurnLoop):
+    """A loop on which every turn serves many, so that all replies leave at its end."""
+
+    is_crowded = True
+
+
+def run_crowded(work: Coroutine[object, object, None]) -> None:
+    with asyncio.Runner(loop_factory=CrowdedLoop) as runner:
+        runner.run(work)
+
+
+@pytest.fixture(params=["sim", "real", "crowded", "tls"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     if request.param == "sim":
         loop = SimLoop()
@@ -59,9 +71,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
             trust = ssl.create_default_context(cadata=authority.certificate)
         disk = RealDisk(str(tmp_path / "data"))
         server_network, client_network = RealNetwork(), RealNetwork(client_tls=trust)
-        yield Place(
-            server_network, client_network, "127.0.0.1", disk, asyncio.run, flood_bytes=20_000_000, tls=tls
-        )
+        run = run_crowded if request.param == "crowded" else asyncio.run
+        yield Place(server_network, client_network, "127.0.0.1", disk, run, flood_bytes=20_000_000, tls=tls)
         disk.close()
 
 

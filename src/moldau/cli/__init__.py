@@ -22,6 +22,8 @@ COMMANDS = {
     "group": "Look at groups and their lag, move them, delete them, and see why they rebalanced.",
     "cluster": "Look at the cluster: brokers, health, quorum, features, disks.",
     "config": "Look at and change the settings of topics and brokers.",
+    "pipeline": "Run data pipelines on Spark: ingest, transform, join, aggregate, export.",
+    "dump-log": "Show what segments, indexes and snapshots hold, and whether they are sound.",
     "bench": "Measure a cluster with work of which every byte is checked.",
     "doctor": "Find out why clients cannot use a cluster, and what to do about it.",
     "sim": "Run clusters in the simulator under seeds, or replay one seed.",
@@ -37,6 +39,7 @@ KAFKA_TOOLS = {
     "kafka-consumer-groups": "List, describe, reset and delete groups.",
     "kafka-configs": "Describe and alter settings of topics and brokers.",
     "kafka-get-offsets": "Print offsets of partitions.",
+    "kafka-dump-log": "Print what segments, indexes and snapshots hold.",
 }
 
 INTERRUPTED = 130
@@ -68,7 +71,7 @@ class LazyGroup(SuggestingGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the module of one command."""
         if cmd_name in COMMANDS:
-            module = f"moldau.cli.{cmd_name}"
+            module = f"moldau.cli.{cmd_name.replace('-', '_')}"
         elif cmd_name in KAFKA_TOOLS:
             module = f"moldau.cli.kafka_tools.{cmd_name.removeprefix('kafka-').replace('-', '_')}"
         else:

@@ -212,7 +212,7 @@ def explain(target: Target, group: str, admin_address: str | None, output: str) 
     """Show what a group waits for, and why it was assigned anew: who joined, left or stalled, and when.
 
     What it waits for can be seen in any cluster; the reasons only a Moldau broker remembers, since it became
-    the coordinator, and for consumer groups (KIP-848).
+    the coordinator.
 
     \b
     Examples:

@@ -372,6 +372,8 @@ def delete(target: Target, topics: tuple[str, ...], if_exists: bool, is_sure: bo
 @topic_argument()
 @click.option(
     "--set",
+    "-c",
+    "--config",
     "changes",
     metavar="NAME=VALUE",
     multiple=True,

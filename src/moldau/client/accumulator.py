@@ -16,6 +16,8 @@ from moldau.client.errors import ClientError
 from moldau.client.settings import ClientSettings
 from moldau.model.errors import ErrorCode
 from moldau.model.ids import Sequence, TopicPartition, sequence_after
+from moldau.wire.records.batch import Packed, encode_batch
+from moldau.wire.records.compression import Codec
 from moldau.wire.records.header import HEADER_BYTES, NO_SEQUENCE
 from moldau.wire.records.record import Headers, Record
 
@@ -71,7 +73,7 @@ class Split:
 
     def find(self, index: int) -> tuple[Batch, int]:
         """Where the record with this place in the whole batch is now."""
-        middle = len(self.first.records)
+        middle = self.first.count
         return (self.first, index) if index < middle else (self.second, index - middle)
 
 
@@ -79,7 +81,7 @@ Outcome = Written | Failed | Split
 
 
 class Batch:
-    """Records of one partition that are sent together."""
+    """Records of one partition that are sent together, as they came one by one or already packed."""
 
     __slots__ = (
         "attempts",
@@ -89,6 +91,7 @@ class Batch:
         "number",
         "on_done",
         "outcome",
+        "packed",
         "partition",
         "producer_epoch",
         "producer_id",
@@ -96,12 +99,20 @@ class Batch:
         "size_bytes",
     )
 
-    def __init__(self, partition: TopicPartition, *, number: tuple[int, ...], created_ms: int) -> None:
+    def __init__(
+        self,
+        partition: TopicPartition,
+        *,
+        number: tuple[int, ...],
+        created_ms: int,
+        packed: Packed | None = None,
+    ) -> None:
         self.partition = partition
         self.number = number
         self.created_ms = created_ms
         self.records: list[Record] = []
-        self.size_bytes = HEADER_BYTES
+        self.packed = packed
+        self.size_bytes = HEADER_BYTES if packed is None else packed.size_bytes
         self.attempts = 0
         self.doubt: ClientError | None = None
         """The last answer, or lack of one, that left open whether the batch was written."""
@@ -111,12 +122,33 @@ class Batch:
         self.outcome: Outcome | None = None
         self.on_done: list[Callable[[], None]] = []
 
+    @property
+    def count(self) -> int:
+        """How many records it has."""
+        return len(self.records) if self.packed is None else self.packed.count
+
     def add(self, size: int, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers) -> int:
         """Append a record; gives its place in the batch."""
         index = len(self.records)
         self.records.append(Record(index, timestamp, key, value, headers))
         self.size_bytes += size
         return index
+
+    def encoded(self, codec: Codec) -> bytes:
+        """What goes over the wire; records that came packed keep the codec that they were packed with."""
+        if self.packed is not None:
+            return self.packed.sealed(
+                producer_id=self.producer_id,
+                producer_epoch=self.producer_epoch,
+                base_sequence=self.base_sequence,
+            )
+        return encode_batch(
+            self.records,
+            codec=codec,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            base_sequence=self.base_sequence,
+        )
 
     def finish(self, outcome: Outcome) -> None:
         """Settle what became of the batch, once."""
@@ -128,19 +160,30 @@ class Batch:
 
     def halves(self) -> Split:
         """Two batches with the records, and the sequence numbers, of this one."""
-        middle = len(self.records) // 2
-        parts: list[Batch] = []
-        for turn, records in enumerate((self.records[:middle], self.records[middle:])):
-            part = Batch(self.partition, number=(*self.number, turn), created_ms=self.created_ms)
-            for record in records:
-                size = record_bytes(record.key, record.value, record.headers)
-                part.add(size, record.timestamp, record.key, record.value, record.headers)
+        first, second = self._packed_halves() if self.packed is not None else self._halves_of_records()
+        for part, records_before in ((first, 0), (second, first.count)):
             part.attempts = self.attempts
             part.producer_id, part.producer_epoch = self.producer_id, self.producer_epoch
             if self.base_sequence != NO_SEQUENCE:
-                part.base_sequence = sequence_after(Sequence(self.base_sequence), turn * middle)
-            parts.append(part)
-        return Split(*parts)
+                part.base_sequence = sequence_after(Sequence(self.base_sequence), records_before)
+        return Split(first, second)
+
+    def _packed_halves(self) -> tuple[Batch, Batch]:
+        assert self.packed is not None
+        first, second = self.packed.halves()
+        return self._part(0, first), self._part(1, second)
+
+    def _halves_of_records(self) -> tuple[Batch, Batch]:
+        parts = self._part(0), self._part(1)
+        middle = len(self.records) // 2
+        for part, records in zip(parts, (self.records[:middle], self.records[middle:]), strict=True):
+            for record in records:
+                size = record_bytes(record.key, record.value, record.headers)
+                part.add(size, record.timestamp, record.key, record.value, record.headers)
+        return parts
+
+    def _part(self, turn: int, packed: Packed | None = None) -> Batch:
+        return Batch(self.partition, number=(*self.number, turn), created_ms=self.created_ms, packed=packed)
 
 
 @dataclass(slots=True)
@@ -194,22 +237,43 @@ class Accumulator:
         Gives the batch, the record's place in it, and whether there is more to send, or a moment to wait for,
         than before.
         """
-        line = self._lines.get(partition)
-        if line is None:
-            line = self._lines[partition] = _Line(partition)
+        line = self._line(partition)
         batch = line.waiting[-1] if line.waiting else None
         is_news = False
-        if batch is None or batch.attempts or batch.size_bytes + size > self._settings.batch_size:
-            self._batch_count += 1
-            batch = Batch(partition, number=(self._batch_count,), created_ms=now_ms)
-            line.waiting.append(batch)
-            self._busy[partition] = line
-            self.held_bytes += batch.size_bytes
-            self.unsettled += 1
+        if (
+            batch is None
+            or batch.attempts
+            or batch.packed is not None
+            or batch.size_bytes + size > self._settings.batch_size
+        ):
+            batch = Batch(partition, number=self._next_number(), created_ms=now_ms)
+            self._enqueue(line, batch)
             is_news = True
         index = batch.add(size, *record)
         self.held_bytes += size
         return batch, index, is_news or batch.size_bytes >= self._settings.batch_size
+
+    def append_packed(self, partition: TopicPartition, packed: Packed, *, now_ms: int) -> Batch:
+        """Put records that are packed already behind those that came before; they do not linger."""
+        batch = Batch(partition, number=self._next_number(), created_ms=now_ms, packed=packed)
+        self._enqueue(self._line(partition), batch)
+        return batch
+
+    def _line(self, partition: TopicPartition) -> _Line:
+        line = self._lines.get(partition)
+        if line is None:
+            line = self._lines[partition] = _Line(partition)
+        return line
+
+    def _next_number(self) -> tuple[int, ...]:
+        self._batch_count += 1
+        return (self._batch_count,)
+
+    def _enqueue(self, line: _Line, batch: Batch) -> None:
+        line.waiting.append(batch)
+        self._busy[line.partition] = line
+        self.held_bytes += batch.size_bytes
+        self.unsettled += 1
 
     # ---------------------------------------------------------------- sending
 
@@ -234,7 +298,7 @@ class Accumulator:
             at = head.created_ms + self._settings.delivery_timeout_ms
             # What waits for an answer, rather than for time, is looked at when the answer comes.
             if not self._is_held_up(line):
-                at = min(at, max(line.retry_at_ms, head.created_ms + self._settings.linger_ms))
+                at = min(at, self._due_ms(line))
             # What is due and was not sent waits for a leader or a connection.
             if at > now_ms and (soonest is None or at < soonest):
                 soonest = at
@@ -257,16 +321,19 @@ class Accumulator:
         return batch
 
     def _is_sendable(self, line: _Line, now_ms: int) -> bool:
+        return not self._is_held_up(line) and self._due_ms(line) <= now_ms
+
+    def _due_ms(self, line: _Line) -> int:
+        """From when on the first batch need not wait for more records, or for another try."""
         head = line.waiting[0]
-        if self._is_held_up(line) or line.retry_at_ms > now_ms:
-            return False
-        return (
+        lingers = not (
             self.is_hurried
             or head.attempts > 0
+            or head.packed is not None
             or len(line.waiting) > 1
             or head.size_bytes >= self._settings.batch_size
-            or head.created_ms + self._settings.linger_ms <= now_ms
         )
+        return max(line.retry_at_ms, head.created_ms + self._settings.linger_ms if lingers else 0)
 
     def _is_held_up(self, line: _Line) -> bool:
         """Whether the first batch must wait for others of its partition to be answered."""
@@ -286,7 +353,7 @@ class Accumulator:
             line.next_sequence = _FIRST_SEQUENCE
         batch.producer_id, batch.producer_epoch = line.producer_id, line.producer_epoch
         batch.base_sequence = line.next_sequence
-        line.next_sequence = sequence_after(line.next_sequence, len(batch.records))
+        line.next_sequence = sequence_after(line.next_sequence, batch.count)
 
     def _start_new_epoch(self, line: _Line) -> None:
         assert not line.in_flight, "a new epoch starts when nothing of the old one is under way"
@@ -329,7 +396,7 @@ class Accumulator:
             batch.doubt = error
         if code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
             self._settle(batch, Written(UNKNOWN_OFFSET, None))
-        elif code == ErrorCode.MESSAGE_TOO_LARGE and len(batch.records) > 1 and batch.doubt is None:
+        elif code == ErrorCode.MESSAGE_TOO_LARGE and batch.count > 1 and batch.doubt is None:
             self._split(line, batch)
         elif self._may_retry(line, batch, code, now_ms):
             line.has_gap |= code == ErrorCode.UNKNOWN_PRODUCER_ID

@@ -172,8 +172,11 @@ class BlockingProducer:
         self._producer = producer
         self._thread = thread
         self.send = thread.blocking(producer.send)
+        self.send_packed = thread.blocking(producer.send_packed)
+        self.topic = thread.blocking(producer.topic)
         self.flush = thread.blocking(producer.flush)
         self.close = thread.blocking(producer.close)
+        self.abandon = thread.on_loop(producer.abandon)
 
     def wait(self, delivery: Delivery) -> Delivered:
         """Where a record was written, once it is."""
@@ -190,7 +193,7 @@ class BlockingProducer:
         if kind is None:
             self.close()
         else:
-            self._thread.on_loop(self._producer.abandon)()
+            self.abandon()
 
 
 class BlockingConsumer:

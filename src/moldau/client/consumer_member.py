@@ -187,7 +187,9 @@ class ConsumerMember:
         ]
 
     def _refused(self, code: ErrorCode, message: str | None) -> None:
-        if code in LOST:
+        # While it was away, the members that were left have become a classic group, or the group was deleted.
+        was_forgotten = code is ErrorCode.GROUP_ID_NOT_FOUND and self.epoch > _JOIN
+        if code in LOST or was_forgotten:
             self._lose()
         else:
             self.error = ClientError(code, message, where=self._group_id)

@@ -248,6 +248,8 @@ class GroupConsumer(Consumer):
             await _tell(self._on_lost if is_lost else self._on_revoked, places)
         for place in places:
             self._assigned.pop(place, None)
+        # A broker may not have been asked for more because one of these had enough.
+        self._wake.set()
 
     async def _commit_before_leaving(self) -> None:
         if not self._settings.enable_auto_commit or self._member.epoch < 0:

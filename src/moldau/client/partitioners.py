@@ -6,35 +6,17 @@ record may go anywhere; the producer then keeps to one partition until a batch i
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Mapping, Sequence
 from zlib import crc32
 
 from moldau.model.settings.setting import InvalidSetting
+from moldau.wire.records.kernel import murmur2
 
 Partitioner = Callable[[str, bytes | None, int], int | None]
 
 _UINT32 = 0xFFFFFFFF
-_MURMUR_SEED = 0x9747B28C
-_MURMUR_FACTOR = 0x5BD1E995
 _FNV_BASIS = 0x811C9DC5
 _FNV_PRIME = 0x01000193
-
-
-def murmur2(data: bytes) -> int:
-    """Kafka's 32-bit Murmur2, without a sign."""
-    length = len(data)
-    words = length >> 2
-    hashed = _MURMUR_SEED ^ length
-    for word in struct.unpack_from(f"<{words}I", data):
-        word = word * _MURMUR_FACTOR & _UINT32  # noqa: PLW2901
-        word = (word ^ word >> 24) * _MURMUR_FACTOR & _UINT32  # noqa: PLW2901
-        hashed = hashed * _MURMUR_FACTOR & _UINT32 ^ word
-    if length & 3:
-        tail = int.from_bytes(data[words << 2 :], "little")
-        hashed = (hashed ^ tail) * _MURMUR_FACTOR & _UINT32
-    hashed = (hashed ^ hashed >> 13) * _MURMUR_FACTOR & _UINT32
-    return hashed ^ hashed >> 15
 
 
 def fnv1a(data: bytes) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -28,7 +28,7 @@ from moldau.wire.messages.produce import (
     TopicProduceData,
 )
 from moldau.wire.messages.txn import InitProducerIdRequest, InitProducerIdResponse
-from moldau.wire.records.batch import encode_batch
+from moldau.wire.records.batch import Packed
 from moldau.wire.records.record import Headers
 from moldau.world.ports import ConnectionLost, Scope
 
@@ -46,6 +46,13 @@ class Delivered:
     timestamp: int
 
 
+def settled(batch: Batch) -> asyncio.Future[None]:
+    """Done once the batch has an outcome; one for each who waits, as who stops must not stop the others."""
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    batch.on_done.append(lambda: None if future.done() else future.set_result(None))
+    return future
+
+
 class Delivery:
     """What becomes of one record; awaiting it gives where it was written, or raises why it was not."""
 
@@ -59,7 +66,7 @@ class Delivery:
         while True:
             match self._batch.outcome:
                 case None:
-                    yield from self._settled().__await__()
+                    yield from settled(self._batch).__await__()
                 case Split() as split:
                     self._batch, self._index = split.find(self._index)
                 case Failed(error):
@@ -69,11 +76,72 @@ class Delivery:
                     own = self._batch.records[self._index].timestamp
                     return Delivered(self._batch.partition, offset, own if timestamp is None else timestamp)
 
-    def _settled(self) -> asyncio.Future[None]:
-        # A future of its own, so that one who stops waiting does not stop the others.
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._batch.on_done.append(lambda: None if future.done() else future.set_result(None))
-        return future
+
+@dataclass(frozen=True, slots=True)
+class DeliveredRange:
+    """Where `count` records of a packed batch were written, from its record `first` on."""
+
+    partition: TopicPartition
+    first: int
+    count: int
+    offset: int
+
+
+class PackedFailed(ClientError):
+    """Records of a packed batch were given up: those that are `packed` here, from its record `first` on."""
+
+    def __init__(self, error: ClientError, packed: Packed, *, first: int) -> None:
+        super().__init__(error.code, error.message, where=error.where, is_final=error.is_final)
+        self.packed = packed
+        self.first = first
+
+    @property
+    def count(self) -> int:
+        """How many records were given up."""
+        return self.packed.count
+
+
+class PackedDelivery:
+    """What becomes of a packed batch; awaiting it gives where it was written, or raises why it was not."""
+
+    __slots__ = ("_batch",)
+
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
+
+    def is_settled(self) -> bool:
+        """Whether there is a result."""
+        return all(batch.outcome is not None for _, batch in self._parts())
+
+    def result(self) -> list[DeliveredRange]:
+        """Where the records are, in one range or, where the batch had to be split, in several."""
+        ranges: list[DeliveredRange] = []
+        for first, batch in self._parts():
+            match batch.outcome:
+                case Written(base_offset):
+                    ranges.append(DeliveredRange(batch.partition, first, batch.count, base_offset))
+                case Failed(error):
+                    assert batch.packed is not None, "halves of what was packed are packed"
+                    raise PackedFailed(error, batch.packed, first=first)
+                case _:
+                    raise RuntimeError("The batch is not settled yet.")
+        return ranges
+
+    def __await__(self) -> Generator[object, None, list[DeliveredRange]]:
+        while (batch := next((part for _, part in self._parts() if part.outcome is None), None)) is not None:
+            yield from settled(batch).__await__()
+        return self.result()
+
+    def _parts(self) -> Iterator[tuple[int, Batch]]:
+        """What was not split any further, each with the place of its first record in the whole batch."""
+        pending = [(0, self._batch)]
+        while pending:
+            first, batch = pending.pop()
+            if isinstance(batch.outcome, Split):
+                middle = first + batch.outcome.first.count
+                pending += [(middle, batch.outcome.second), (first, batch.outcome.first)]
+            else:
+                yield first, batch
 
 
 class Producer:
@@ -119,12 +187,8 @@ class Producer:
     ) -> Delivery:
         """Hand over a record; returns as soon as there is room for it, and the Delivery tells the rest."""
         view = self._cluster.metadata.topics.get(topic)
-        if view is None:
-            view = await self._cluster.topic(topic, timeout_ms=self._settings.max_block_ms, may_create=True)
-        if partition is not None and partition >= len(view.partitions):
-            # The topic may have grown, or been created anew, since it was asked for.
-            await self._cluster.refresh_if_possible([topic], seen=self._cluster.metadata.revision)
-            view = self._cluster.metadata.topics.get(topic, view)
+        if view is None or (partition is not None and partition >= len(view.partitions)):
+            view = await self.topic(topic, partition=partition)
         pairs: Headers = ()
         if headers:
             pairs = tuple(headers.items() if isinstance(headers, Mapping) else headers)
@@ -132,10 +196,7 @@ class Producer:
         if size > self._settings.max_request_size:
             message = f"A record of {size} bytes is larger than max.request.size."
             raise ClientError(ErrorCode.MESSAGE_TOO_LARGE, message, where=topic)
-        if not self._accumulator.has_room(size) or self._waiting_for_room:
-            await self._room_for(size)
-        if self.is_closed:
-            raise ClientError(ErrorCode.INVALID_REQUEST, "The producer is closed.")
+        await self._admit(size)
         chosen = self._partition(view, key, partition, size)
         stamp = self._clock.wall_ms() if timestamp is None else timestamp
         batch, index, is_news = self._accumulator.append(
@@ -149,6 +210,37 @@ class Producer:
             # A caller that sends without a pause would else fill the memory before anything leaves.
             await asyncio.sleep(0)
         return Delivery(batch, index)
+
+    async def send_packed(self, batches: Iterable[tuple[str, int, Packed]]) -> list[PackedDelivery]:
+        """Hand over whole batches, each with its topic and partition; returns when there is room for them.
+
+        They go as they are, in this order for each partition; one that is too large for the topic is split.
+        """
+        deliveries: list[PackedDelivery] = []
+        for name, partition, packed in batches:
+            view = self._cluster.metadata.topics.get(name)
+            if view is None or partition >= len(view.partitions):
+                view = await self.topic(name, partition=partition)
+            if packed.size_bytes > self._settings.max_request_size:
+                message = f"A batch of {packed.size_bytes} bytes is larger than max.request.size."
+                raise ClientError(ErrorCode.MESSAGE_TOO_LARGE, message, where=name)
+            place = view.partitions[self._checked(view, partition)].place
+            await self._admit(packed.size_bytes)
+            batch = self._accumulator.append_packed(place, packed, now_ms=self._clock.now_ms())
+            self._wake.set()
+            deliveries.append(PackedDelivery(batch))
+        return deliveries
+
+    async def topic(self, name: str, *, partition: int | None = None) -> TopicView:
+        """The topic, created if need be and possible; looked up anew if it lacks `partition`."""
+        view = self._cluster.metadata.topics.get(name)
+        if view is None:
+            view = await self._cluster.topic(name, timeout_ms=self._settings.max_block_ms, may_create=True)
+        if partition is not None and partition >= len(view.partitions):
+            # The topic may have grown, or been created anew, since it was asked for.
+            await self._cluster.refresh_if_possible([name], seen=self._cluster.metadata.revision)
+            view = self._cluster.metadata.topics.get(name, view)
+        return view
 
     @property
     def held_bytes(self) -> int:
@@ -196,10 +288,21 @@ class Producer:
         chosen = self._partitioner(topic.name, key, count) if given is None else given
         if chosen is None:
             return self._sticky.choose(topic.name, topic.available or tuple(topic.partitions), size)
-        if not 0 <= chosen < count:
-            message = f"There is no partition {chosen}: the topic has {count}."
+        return self._checked(topic, chosen)
+
+    def _checked(self, topic: TopicView, partition: int) -> int:
+        count = len(topic.partitions)
+        if not 0 <= partition < count:
+            message = f"There is no partition {partition}: the topic has {count}."
             raise ClientError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message, where=topic.name)
-        return chosen
+        return partition
+
+    async def _admit(self, size: int) -> None:
+        """Return when there is room for so many bytes."""
+        if not self._accumulator.has_room(size) or self._waiting_for_room:
+            await self._room_for(size)
+        if self.is_closed:
+            raise ClientError(ErrorCode.INVALID_REQUEST, "The producer is closed.")
 
     async def _room_for(self, size: int) -> None:
         """Wait, behind those who came before, until there is room."""
@@ -301,13 +404,7 @@ class Producer:
     def _request(self, batches: list[Batch], version: int) -> tuple[ProduceRequest, int]:
         topics: dict[str, list[PartitionProduceData]] = {}
         for batch in batches:
-            encoded = encode_batch(
-                batch.records,
-                codec=self._settings.compression_type,
-                producer_id=batch.producer_id,
-                producer_epoch=batch.producer_epoch,
-                base_sequence=batch.base_sequence,
-            )
+            encoded = batch.encoded(self._settings.compression_type)
             data = PartitionProduceData(index=batch.partition.partition, records=encoded)
             topics.setdefault(batch.partition.topic, []).append(data)
         ids = {topic: self._cluster.metadata.topic_id(topic) for topic in topics}

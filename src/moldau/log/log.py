@@ -28,11 +28,13 @@ from moldau.log.segment import (
 )
 from moldau.model.errors import ErrorCode, KafkaError, MalformedMessage
 from moldau.wire.records.header import (
+    NO_PRODUCER_ID,
     BatchHeader,
     Buffer,
     WritableBuffer,
     check_crc,
     iter_headers,
+    placed,
     stamp,
 )
 from moldau.world.ports import Disk, File, FileSlice, Flush
@@ -287,15 +289,19 @@ class Log:
         now_ms: int,
         origin: Origin = Origin.CLIENT,
         transaction_version: int = 0,
+        header_of_all: BatchHeader | None = None,
     ) -> AppendResult:
-        """Give validated batches their offsets and write them; a repetition is answered, not written."""
+        """Give validated batches their offsets and write them; a repetition is answered, not written.
+
+        Whoever has read the header of a single batch may pass it on.
+        """
         self._check_size(len(data))
         batches: list[PlacedBatch] = []
         update: Update | None = None
         offset = self.log_end_offset
-        for position, produced in iter_headers(data):
-            header = BatchHeader(offset, produced.batch_length, leader_epoch, *produced[3:])
-            if header.has_producer_id:
+        for position, produced in iter_headers(data) if header_of_all is None else ((0, header_of_all),):
+            header = placed(produced, base_offset=offset, leader_epoch=leader_epoch)
+            if header.producer_id > NO_PRODUCER_ID:
                 duplicate = self.producers.duplicate_of(produced) if origin is Origin.CLIENT else None
                 if duplicate is not None:
                     return AppendResult(
@@ -367,7 +373,7 @@ class Log:
         if len(batches) > 1:
             max_timestamp = max(batch.header.max_timestamp for batch in batches)
         self._roll_if_due(size=len(data), last_offset=last_offset, timestamp=max_timestamp)
-        self.active.append(data, batches, interval_bytes=self.config.index_interval_bytes)
+        self._segments[-1].append(data, batches, interval_bytes=self.config.index_interval_bytes)
         for _, header in batches:
             if header.leader_epoch != self.epochs.latest and header.leader_epoch >= 0:
                 self.epochs.assign(epoch=header.leader_epoch, start_offset=header.base_offset)
@@ -382,7 +388,7 @@ class Log:
     # ------------------------------------------------------------ rolling
 
     def _roll_if_due(self, *, size: int, last_offset: int, timestamp: int) -> None:
-        active, config = self.active, self.config
+        active, config = self._segments[-1], self.config
         if not active.has_room_for(size=size, last_offset=last_offset, config=config):
             # A batch from far ahead, after a gap that compaction left, must be within reach of the base.
             self.roll(base_offset=max(self.log_end_offset, last_offset - (2**31 - 1)))

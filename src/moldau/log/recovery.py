@@ -192,6 +192,7 @@ def _verify_tail(disk: Disk, path: str, opened: Opened, config: LogConfig, recov
             base_offset=segment.base_offset,
             limit=None if is_last else segments[number + 1].base_offset,
             recovery_point=recovery_point,
+            has_holes=config.is_compacted,
         )
         in_doubt_from: int | None = None
         segment.reset_indexes(transactions_too=True)
@@ -232,11 +233,19 @@ class Scan:
     """A walk over the batches of one segment that believes nothing it has not checked, and changes nothing.
 
     What is damaged below the recovery point is passed over; what is bad from there on is where it ends.
-    `limit` is the base offset of the next segment, if there is one.
+    `limit` is the base offset of the next segment, if there is one. `has_holes` says that batches may have
+    been compacted away, also those on both sides of a recovery point that is older than that.
     """
 
     def __init__(
-        self, file: File, size: int, *, base_offset: int, limit: int | None, recovery_point: int
+        self,
+        file: File,
+        size: int,
+        *,
+        base_offset: int,
+        limit: int | None,
+        recovery_point: int,
+        has_holes: bool = False,
     ) -> None:
         self.end_offset = base_offset
         self.position_end = 0
@@ -246,13 +255,16 @@ class Scan:
         self._base_offset = base_offset
         self._limit = limit
         self._recovery_point = recovery_point
+        self._has_holes = has_holes
         self._chunk = b""
         self._chunk_at = 0
 
     def __iter__(self) -> Iterator[PlacedBatch | Damage]:
         while self.position_end < self._size:
             position = self.position_end
-            header = self._good_batch_at(position, self._offset_limit())
+            header = self._good_batch_at(position)
+            if header is not None and not self._has_holes and self._is_missed_by(header):
+                header = None
             if header is not None:
                 self.end_offset = header.next_offset
                 self.position_end += header.size_bytes
@@ -269,7 +281,11 @@ class Scan:
         """All damage of a segment that was flushed as a whole."""
         return [each for each in self if isinstance(each, Damage)]
 
-    def _good_batch_at(self, position: int, offset_limit: int) -> BatchHeader | None:
+    def _is_missed_by(self, header: BatchHeader) -> bool:
+        """Whether a batch leaves out the recovery point, up to which all was flushed."""
+        return self.end_offset < self._recovery_point <= header.base_offset
+
+    def _good_batch_at(self, position: int) -> BatchHeader | None:
         try:
             header = read_header(self._bytes_at(position, HEADER_BYTES))
             check_framing(header)
@@ -277,7 +293,10 @@ class Scan:
                 return None
             if header.base_offset < self.end_offset or header.last_offset_delta < 0:
                 return None
-            if header.last_offset >= offset_limit:
+            # No CRC covers its offset, so bounds must do. A flush ends with a batch.
+            if header.last_offset >= self._offset_limit():
+                return None
+            if header.base_offset < self._recovery_point <= header.last_offset:
                 return None
             check_crc(self._bytes_at(position, header.size_bytes), 0, header)
         except (MalformedMessage, KafkaError):
@@ -285,12 +304,7 @@ class Scan:
         return header
 
     def _offset_limit(self) -> int:
-        """The first offset that the next batch cannot reach: no CRC covers its offset, so bounds must do."""
-        limit = self._offset_limit_of_segment()
-        # A flush ends with a batch.
-        return min(limit, self._recovery_point) if self.end_offset < self._recovery_point else limit
-
-    def _offset_limit_of_segment(self) -> int:
+        """The first offset that no batch of the segment can reach."""
         limit = self._base_offset + RELATIVE_OFFSET_MAX + 1
         return limit if self._limit is None else min(limit, self._limit)
 
@@ -308,15 +322,15 @@ class Scan:
     def _next_good_after(self, position: int) -> PlacedBatch | None:
         """The next good batch; every byte that could be the magic of one is tried.
 
-        It may lie beyond the recovery point, which the damage may reach up to, but not on both sides of it.
+        It may lie beyond the recovery point, which the damage may reach up to.
         """
         data = self._file.read(position, self._size - position)
         magic = bytes([MAGIC])
         at = data.find(magic, MAGIC_AT + 1)
         while at >= 0:
             start = position + at - MAGIC_AT
-            header = self._good_batch_at(start, self._offset_limit_of_segment())
-            if header is not None and not header.base_offset < self._recovery_point <= header.last_offset:
+            header = self._good_batch_at(start)
+            if header is not None:
                 return PlacedBatch(start, header)
             at = data.find(magic, at + 1)
         return None

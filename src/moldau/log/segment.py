@@ -159,10 +159,12 @@ class Segment:
     def is_aged(self, timestamp: int, config: LogConfig) -> bool:
         """Whether a record of `timestamp` comes too long after the segment's first one to go into it."""
         first = self.first_timestamp
-        return (
-            first is not None
-            and first >= 0
-            and timestamp - first > config.segment_ms_max - self._jitter_ms(config)
+        if first is None or first < 0:
+            return False
+        age_ms = timestamp - first
+        # Which share of the jitter is this segment's matters only near the end of its time.
+        return age_ms > config.segment_ms_max - config.segment_jitter_ms and (
+            age_ms > config.segment_ms_max - self._jitter_ms(config)
         )
 
     # ------------------------------------------------------------ writing

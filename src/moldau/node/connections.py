@@ -366,15 +366,9 @@ class ClientConnection:
             if throttle_ms:
                 self._mute(throttle_ms)
         call.place.complete(chunks)
-        frame = request.frame
-        metrics = self._server.metrics_of(request.api_key)
-        metrics.answered(
-            seconds=(self._clock.now_us() - call.began_us) / 1_000_000,
-            request_bytes=frame.end - frame.start,
-            response_bytes=sum(map(len, chunks)),
+        self._counted(
+            call, response, size_bytes=len(chunks[0]) if len(chunks) == 1 else sum(map(len, chunks))
         )
-        for error in dispatch.errors_of(response) if response is not None else ():
-            metrics.failed(error)
         if self._holding is not None and self._holding.call is call:
             self._holding = None
             if not self._is_taking:
@@ -385,10 +379,27 @@ class ClientConnection:
 
     def answered_encoded(self, call: Call, response: bytes) -> None:
         """Send a response that the controller has encoded, header and body."""
-        if self._connection is not None:
-            call.place.complete([len(response).to_bytes(4, "big"), response])
-            if not self._is_taking:
-                self._send()
+        if self._connection is None:
+            return
+        call.place.complete([len(response).to_bytes(4, "big"), response])
+        decoded = framing.decode_response(response, api_key=call.received.api_key, version=call.version)
+        self._counted(call, decoded, size_bytes=len(response))
+        throttle_ms: int = getattr(decoded, "throttle_time_ms", 0)
+        if throttle_ms:
+            self._mute(throttle_ms)
+        if not self._is_taking:
+            self._send()
+
+    def _counted(self, call: Call, response: Response | None, *, size_bytes: int) -> None:
+        frame = call.received.frame
+        metrics = self._server.metrics_of(call.received.api_key)
+        metrics.answered(
+            seconds=(self._clock.now_us() - call.began_us) / 1_000_000,
+            request_bytes=frame.end - frame.start,
+            response_bytes=size_bytes,
+        )
+        for error in dispatch.errors_of(response) if response is not None else ():
+            metrics.failed(error)
 
     def _has_ended(self) -> bool:
         return self._is_ending

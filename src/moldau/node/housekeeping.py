@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,6 +23,8 @@ _LAG_MS: Final = 100
 # Between two rounds over all partitions, of each of which one segment is read.
 _SCRUB_MS: Final = 1_000
 _SCRUB_BYTES_PER_SECOND: Final = 16 * 1024 * 1024
+# Looking whether something is to be done takes some microseconds for each segment of a log.
+_LOOKS_PER_TURN: Final = 50
 _KEYS_MAX: Final = 1_000_000
 _SECRET_BYTES: Final = 16
 
@@ -86,14 +88,17 @@ class Housekeeping:
     async def apply_retention(self) -> None:
         """One round over all partitions."""
         now_ms = self._world.clock.wall_ms()
-        starts = {each: each.log.start_after_retention(now_ms) for each in self._partitions}
-        starts = {each: start for each, start in starts.items() if start > each.log.log_start_offset}
+        starts = {}
+        async for replica in self._in_turns():
+            start = replica.log.start_after_retention(now_ms)
+            if start > replica.log.log_start_offset:
+                starts[replica] = start
         if starts:
             try:
                 await self._partitions.advance_log_starts(starts)
             except OSError as error:
                 log.error("logs cannot begin later", error=str(error))
-        for replica in self._partitions:
+        async for replica in self._in_turns():
             try:
                 replica.log.expire_producers(now_ms)
                 removed = replica.log.delete_segments(now_ms)
@@ -137,9 +142,17 @@ class Housekeeping:
         """Compact the partition that needs it, one after the other."""
         while True:
             await self._world.clock.sleep_ms(self._intervals().compaction_ms)
-            for replica in self._partitions:
+            async for replica in self._in_turns():
                 if compaction.is_due(replica.log, self._world.clock.wall_ms()):
                     await self.compact(replica)
+
+    async def _in_turns(self) -> AsyncIterator[Replica]:
+        """All partitions that are still here; others have a turn now and then while they are looked at."""
+        for number, replica in enumerate(self._partitions):
+            if number % _LOOKS_PER_TURN == _LOOKS_PER_TURN - 1:
+                await asyncio.sleep(0)
+            if self._partitions.find(*replica.at) is replica:
+                yield replica
 
     async def compact(self, replica: Replica) -> None:
         """One round over one partition, in steps between which everybody else has a turn."""

@@ -12,25 +12,29 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
-from moldau.log.config import LogConfig
-from moldau.log.log import Log
 from moldau.model.errors import ErrorCode, KafkaError, MalformedMessage
 from moldau.model.ids import Epoch, Offset
 from moldau.model.settings.table import GIB
 from moldau.node.peers import Peers
 from moldau.node.quorum_files import (
-    EMPTY_STATE,
     PART_SUFFIX,
-    checkpoint_name,
     encode_snapshot,
-    list_snapshots,
     make_quorum_directory,
     read_election,
     read_snapshot,
     write_election,
     write_snapshot,
 )
-from moldau.node.quorum_wire import VERSIONS, Filled, from_wire, reply_from_wire, reply_to_wire, to_wire
+from moldau.node.quorum_log import PATH, QuorumLog
+from moldau.node.quorum_wire import (
+    VERSIONS,
+    Filled,
+    check_version,
+    from_wire,
+    reply_from_wire,
+    reply_to_wire,
+    to_wire,
+)
 from moldau.node.waiting import is_set_within
 from moldau.raft import events
 from moldau.raft.control import voter_changes
@@ -45,12 +49,11 @@ from moldau.wire import message
 from moldau.wire.records.batch import decode_batch, encode_batch, encode_control_batch
 from moldau.wire.records.header import iter_headers
 from moldau.wire.records.record import Record
-from moldau.world.ports import Address, ConnectionLost, DiskFailed, File, Flush, Scope, World
+from moldau.world.ports import Address, ConnectionLost, DiskFailed, Flush, Scope, World
 
-PATH: Final = "__cluster_metadata-0"
+# How long what is committed may wait until a restart can tell damage to it from the torn end of a log.
+_NOTE_MS: Final = 1_000
 UNCOMMITTED_MAX: Final = 10_000
-_READ_BYTES: Final = 1_048_576
-_SNAPSHOTS_KEPT: Final = 2
 
 
 class Change(NamedTuple):
@@ -66,6 +69,14 @@ class Appended(NamedTuple):
     offset: Offset
     epoch: Epoch
     committed: asyncio.Future[Offset]
+
+
+class _Asked(NamedTuple):
+    """A request that waits for its answer."""
+
+    request: message.Request
+    version: int
+    answer: asyncio.Future[message.Response]
 
 
 class StateMachine(Protocol):
@@ -112,11 +123,12 @@ class QuorumNode:
         self._events: deque[Event] = deque()
         self._woken = asyncio.Event()
         self._tokens = 0
-        self._answers: dict[int, tuple[message.Request, asyncio.Future[message.Response]]] = {}
+        self._answers: dict[int, _Asked] = {}
         self._proposed: dict[int, asyncio.Future[Offset]] = {}
         self._awaiting_applied: list[asyncio.Future[None]] = []
         self._quorum: Quorum | None = None
         self._is_flushing = False
+        self._is_noting = False
         self._is_taking_snapshot = False
         self._has_failed = False
 
@@ -164,13 +176,14 @@ class QuorumNode:
         """Have records committed; gives their end. The errors are those of `append` and its future."""
         return await self.append(changes).committed
 
-    async def serve(self, request: message.Request) -> message.Response:
+    async def serve(self, request: message.Request, *, version: int) -> message.Response:
         """Answer a request of another replica, when the core does."""
+        check_version(request, version)
         question = from_wire(request)
         self._tokens += 1
         token = self._tokens
         answer: asyncio.Future[message.Response] = asyncio.get_running_loop().create_future()
-        self._answers[token] = (request, answer)
+        self._answers[token] = _Asked(request, version, answer)
         self._tell(events.Asked(token, question))
         try:
             return await answer
@@ -354,6 +367,24 @@ class QuorumNode:
             self._tell(events.Flushed())
         self._is_flushing = False
 
+    def _note_recovery_point_soon(self) -> None:
+        if not self._is_noting:
+            self._is_noting = True
+            self._scope.start(self._note_recovery_point(), name="quorum notes its recovery point")
+
+    async def _note_recovery_point(self) -> None:
+        """Until there is nothing new to note; what is committed is flushed here too by then."""
+        while True:
+            await self._world.clock.sleep_ms(_NOTE_MS)
+            try:
+                work = self.view.note_recovery_point()
+            except OSError as error:
+                raise DiskFailed(f"the quorum's disk failed: {error}") from error
+            if work is None:
+                self._is_noting = False
+                return
+            await self._flush(work)
+
     # ------------------------------------------------------------ talking
 
     async def _send(self, request_id: int, to: Endpoint, request: Request) -> None:
@@ -367,10 +398,11 @@ class QuorumNode:
     def _respond(self, token: int, reply: ReplyMessage) -> None:
         if token not in self._answers:
             return
-        request, answer = self._answers.pop(token)
+        request, version, answer = self._answers.pop(token)
         if not answer.done():
+            now_wall_ms = self._world.clock.wall_ms()
             answer.set_result(
-                reply_to_wire(self._filled(reply), request, now_wall_ms=self._world.clock.wall_ms())
+                reply_to_wire(self._filled(reply), request, version=version, now_wall_ms=now_wall_ms)
             )
 
     def _filled(self, reply: ReplyMessage) -> Filled:
@@ -401,6 +433,7 @@ class QuorumNode:
         for reached in awaiting:
             if not reached.done():
                 reached.set_result(None)
+        self._note_recovery_point_soon()
         if self._applied - self._snapshot_at >= self.config.snapshot_records:
             self._take_snapshot()
 
@@ -437,181 +470,3 @@ class QuorumNode:
         self._applied = self._snapshot_at = snapshot_id.offset
         self._machine.restore(snapshot.records, self._applied)
         self._events.appendleft(events.SnapshotLoaded(snapshot_id, snapshot.voters))
-
-
-class QuorumLog:
-    """The log and the snapshots beside it: answers the core's LogView, and changes as effects say."""
-
-    def __init__(self, world: World, *, segment_bytes: int) -> None:
-        self._world = world
-        self._disk = world.disk
-        self.snapshots = list_snapshots(world.disk, PATH)
-        start = self.latest_snapshot
-        self.log = Log.open(
-            world.disk,
-            PATH,
-            # Snapshots decide what may go, not the age of records.
-            LogConfig(segment_bytes=segment_bytes, is_deleted=False, file_delete_delay_ms=0),
-            recovery_point=start.offset,
-            is_clean=False,
-            now_ms=world.clock.wall_ms(),
-            log_start_offset=start.offset,
-            high_watermark=start.offset,
-        )
-        # A power cut may have come after a snapshot was downloaded and before it replaced the log.
-        if self.log.log_end_offset > start.offset:
-            first_epoch = self.log.epochs.epoch_at(start.offset)
-            if first_epoch is None or first_epoch < start.epoch:
-                self._restart_log(start.offset)
-
-    # ------------------------------------------------------------ LogView
-
-    @property
-    def start_offset(self) -> Offset:
-        """The first offset that the log still holds."""
-        return Offset(self.log.log_start_offset)
-
-    @property
-    def end_offset(self) -> Offset:
-        """The offset of the next record."""
-        return Offset(self.log.log_end_offset)
-
-    @property
-    def flushed_offset(self) -> Offset:
-        """The end of what would survive a power cut."""
-        return Offset(self.log.flushed_end_offset)
-
-    @property
-    def last_epoch(self) -> Epoch:
-        """The epoch of the last record, or of the snapshot if there is none after it."""
-        return self.epoch_before(self.end_offset)
-
-    @property
-    def latest_snapshot(self) -> OffsetAndEpoch:
-        """The newest snapshot on disk."""
-        return self.snapshots[-1] if self.snapshots else EMPTY_STATE
-
-    def end_of_epoch(self, epoch: Epoch) -> OffsetAndEpoch:
-        """The largest epoch in the log that is not above `epoch`, and the offset after its last record."""
-        starts = list(self.log.epochs) if self.end_offset > self.start_offset else []
-        ends = [*(start.start_offset for start in starts[1:]), self.log.log_end_offset]
-        found = [
-            OffsetAndEpoch(Offset(end), Epoch(start.epoch))
-            for start, end in zip(starts, ends, strict=False)
-            if start.epoch <= epoch
-        ]
-        return found[-1] if found else OffsetAndEpoch(self.start_offset, self._epoch_before_start())
-
-    def snapshot_size(self, snapshot_id: OffsetAndEpoch) -> int | None:
-        """The length of a snapshot in bytes; None if it is not here."""
-        if snapshot_id not in self.snapshots:
-            return None
-        return self._disk.open(f"{PATH}/{checkpoint_name(snapshot_id)}").size()
-
-    def epoch_before(self, offset: Offset) -> Epoch:
-        """The epoch of the record that ends at `offset`."""
-        if offset <= self.start_offset:
-            return self._epoch_before_start()
-        epoch = self.log.epochs.epoch_at(offset - 1)
-        assert epoch is not None, offset
-        return Epoch(epoch)
-
-    def _epoch_before_start(self) -> Epoch:
-        ends_here = [s.epoch for s in self.snapshots if s.offset == self.start_offset]
-        return ends_here[-1] if ends_here else EMPTY_STATE.epoch
-
-    # ------------------------------------------------------------ reading
-
-    def read(self, start: Offset, *, bytes_max: int) -> bytes:
-        """Whole batches from `start` on; none if the log has moved on while the reply waited."""
-        if not self.start_offset <= start <= self.end_offset:
-            return b""
-        found = self.log.read(start, bytes_max=bytes_max, end_limit=self.log.log_end_offset)
-        return found.records.read() if found.records is not None else b""
-
-    def batches(self, start: Offset, end: Offset) -> list[bytes]:
-        """The batches from `start` up to `end`, in stretches."""
-        stretches: list[bytes] = []
-        while start < end:
-            found = self.log.read(start, bytes_max=_READ_BYTES, end_limit=end)
-            assert found.records is not None, (start, end)
-            stretches.append(found.records.read())
-            start = Offset(found.end_offset)
-        return stretches
-
-    def read_snapshot_file(
-        self, snapshot_id: OffsetAndEpoch, position: int = 0, bytes_max: int | None = None
-    ) -> bytes:
-        """A stretch of a snapshot, or all of it; nothing if it went while the reply waited."""
-        if snapshot_id not in self.snapshots:
-            return b""
-        file = self._disk.open(f"{PATH}/{checkpoint_name(snapshot_id)}")
-        data = file.read(position, file.size() if bytes_max is None else bytes_max)
-        file.close()
-        return data
-
-    # ------------------------------------------------------------ changing
-
-    def append(self, batch: bytes, epoch: Epoch) -> None:
-        """Append as the leader of `epoch`."""
-        self.log.append_as_leader(bytearray(batch), leader_epoch=epoch, now_ms=self._world.clock.wall_ms())
-
-    def append_as_follower(self, records: bytes) -> None:
-        """Append the leader's batches."""
-        self.log.append_as_follower(records, now_ms=self._world.clock.wall_ms())
-
-    def truncate(self, end: Offset) -> None:
-        """Cut the log at `end`, durably, so that what went cannot come back under what follows."""
-        self.log.truncate_to(end)
-        self._flush_now()
-
-    def trim(self, start: Offset) -> None:
-        """Drop the log before `start`, and all but the newest snapshots."""
-        self.log.advance_log_start(start)
-        self.log.roll()
-        now_ms = self._world.clock.wall_ms()
-        self.log.delete_segments(now_ms)
-        self.log.remove_deleted(now_ms)
-        for snapshot_id in self.snapshots[:-_SNAPSHOTS_KEPT]:
-            self._disk.remove(f"{PATH}/{checkpoint_name(snapshot_id)}")
-        self.snapshots = self.snapshots[-_SNAPSHOTS_KEPT:]
-
-    def snapshot_saved(self, snapshot_id: OffsetAndEpoch) -> None:
-        """A snapshot is durable under its name."""
-        self.snapshots = sorted({*self.snapshots, snapshot_id})
-
-    def load(self, snapshot_id: OffsetAndEpoch) -> None:
-        """Give a downloaded snapshot its name, and let the log start anew at its end."""
-        # Its name first: a log that starts where no snapshot ends has lost everything before.
-        name = f"{PATH}/{checkpoint_name(snapshot_id)}"
-        self._disk.flush_blocking(Flush(renames=((name + PART_SUFFIX, name),), directories=(PATH,)))
-        self.snapshot_saved(snapshot_id)
-        self._restart_log(snapshot_id.offset)
-
-    def _restart_log(self, offset: Offset) -> None:
-        self.log.truncate_fully(offset)
-        self._flush_now()
-
-    def _flush_now(self) -> None:
-        work = self.log.begin_flush()
-        self._disk.flush_blocking(work.flush)
-        self.log.flushed(work)
-
-    def write_part(self, snapshot_id: OffsetAndEpoch, position: int, data: bytes) -> None:
-        """Keep a piece of a snapshot that is being downloaded."""
-        name = f"{PATH}/{checkpoint_name(snapshot_id)}{PART_SUFFIX}"
-        file = self._disk.open(name, create=True)
-        file.truncate(position)
-        file.append((data,))
-        file.close()
-
-    def open_part(self, snapshot_id: OffsetAndEpoch) -> File:
-        """The file of a downloaded snapshot."""
-        return self._disk.open(f"{PATH}/{checkpoint_name(snapshot_id)}{PART_SUFFIX}")
-
-    def read_part(self, snapshot_id: OffsetAndEpoch) -> bytes:
-        """A downloaded snapshot."""
-        file = self.open_part(snapshot_id)
-        data = file.read(0, file.size())
-        file.close()
-        return data

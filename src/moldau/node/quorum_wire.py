@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from moldau.model.errors import ErrorCode, KafkaError
-from moldau.model.ids import METADATA_TOPIC_ID, ClusterId, DirectoryId, Epoch, NodeId, Offset
+from moldau.model.ids import METADATA_TOPIC_ID, ZERO_UUID, ClusterId, DirectoryId, Epoch, NodeId, Offset
 from moldau.raft import messages as core
 from moldau.raft.log_view import OffsetAndEpoch
 from moldau.raft.voters import Endpoint, Peer, ReplicaKey, Voter
@@ -33,6 +33,13 @@ VERSIONS: Final[dict[type[wire.Request], int]] = {
     raft.RemoveRaftVoterRequest: 0,
     raft.UpdateRaftVoterRequest: 0,
 }
+
+# From which version on a response says where the leader is: it has tags to say it in.
+_ENDPOINTS_SINCE: Final[dict[type[wire.Request], int]] = {fetch.FetchRequest: 16}
+_ENDPOINTS_SINCE_OTHERWISE: Final = 1
+# Before it, a replica could not be told where its log diverges, or to load a snapshot.
+_FETCH_MIN: Final = 12
+_DESCRIBES_DIRECTORIES: Final = 2
 
 T = TypeVar("T")
 
@@ -215,6 +222,7 @@ def from_wire(request: wire.Request) -> core.Request:
             epoch = Epoch(request.current_leader_epoch)
             return core.UpdateVoter(_cluster(request.cluster_id), epoch, voter)
         case raft.DescribeQuorumRequest():
+            _only(_only(request.topics).partitions)
             return core.Describe()
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"{type(request).__name__} is not for the quorum.")
 
@@ -263,15 +271,24 @@ class Filled:
     data: Bytes = b""
 
 
-def reply_to_wire(filled: Filled, request: wire.Request, *, now_wall_ms: int) -> wire.Response:
-    """The response to `request` as it is sent."""
+def check_version(request: wire.Request, version: int) -> None:
+    """KafkaError if a replica that asks in this version could not be told all that it must know."""
+    if isinstance(request, fetch.FetchRequest) and version < _FETCH_MIN:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION, f"A replica fetches in version {_FETCH_MIN} or later."
+        )
+
+
+def reply_to_wire(filled: Filled, request: wire.Request, *, version: int, now_wall_ms: int) -> wire.Response:
+    """The response to `request` as it is sent in `version`, without what that version cannot say."""
     reply = filled.reply
     leadership = reply.leadership
     leader_id = leadership.leader.node_id if leadership.leader else NO_NODE
+    says_where = version >= _ENDPOINTS_SINCE.get(type(request), _ENDPOINTS_SINCE_OTHERWISE)
     endpoints = [
         raft.NodeEndpoint(node_id=peer.node_id, host=peer.endpoint.host, port=peer.endpoint.port)
         for peer in (leadership.leader,)
-        if peer is not None
+        if peer is not None and says_where
     ]
     match reply:
         case core.VoteReply(error=error):
@@ -322,7 +339,9 @@ def reply_to_wire(filled: Filled, request: wire.Request, *, now_wall_ms: int) ->
             return fetch.FetchResponse(
                 throttle_time_ms=0,
                 error_code=_top_level(error),
-                responses=[fetch.FetchableTopicResponse(topic_id=METADATA_TOPIC_ID, partitions=[data])],
+                responses=[
+                    fetch.FetchableTopicResponse(topic=TOPIC, topic_id=METADATA_TOPIC_ID, partitions=[data])
+                ],
                 node_endpoints=[
                     fetch.NodeEndpoint(node_id=e.node_id, host=e.host, port=e.port) for e in endpoints
                 ],
@@ -357,14 +376,20 @@ def reply_to_wire(filled: Filled, request: wire.Request, *, now_wall_ms: int) ->
                 return raft.AddRaftVoterResponse(throttle_time_ms=0, error_code=error, error_message=text)
             return raft.RemoveRaftVoterResponse(throttle_time_ms=0, error_code=error, error_message=text)
         case core.DescribeReply(error=error):
+            has_directories = version >= _DESCRIBES_DIRECTORIES
             partition = raft.DescribeQuorumResponsePartitionData(
                 partition_index=PARTITION,
                 error_code=error,
                 leader_id=leader_id,
                 leader_epoch=leadership.epoch,
                 high_watermark=reply.high_watermark,
-                current_voters=[_replica_state(p, now_wall_ms) for p in reply.voters],
-                observers=[_replica_state(p, now_wall_ms) for p in reply.observers],
+                current_voters=[
+                    _replica_state(each, now_wall_ms, has_directory=has_directories) for each in reply.voters
+                ],
+                observers=[
+                    _replica_state(each, now_wall_ms, has_directory=has_directories)
+                    for each in reply.observers
+                ],
             )
             return raft.DescribeQuorumResponse(
                 error_code=ErrorCode.NONE,
@@ -372,6 +397,7 @@ def reply_to_wire(filled: Filled, request: wire.Request, *, now_wall_ms: int) ->
                 nodes=[
                     raft.Node(node_id=node_id, listeners=_listeners(endpoints))
                     for node_id, endpoints in reply.nodes
+                    if has_directories
                 ],
             )
 
@@ -447,13 +473,15 @@ def _copied(data: Bytes | None) -> bytes:
     return bytes(data)
 
 
-def _replica_state(progress: core.ReplicaProgress, now_wall_ms: int) -> raft.ReplicaState:
+def _replica_state(
+    progress: core.ReplicaProgress, now_wall_ms: int, *, has_directory: bool
+) -> raft.ReplicaState:
     def at(age_ms: int | None) -> int:
         return -1 if age_ms is None else now_wall_ms - age_ms
 
     return raft.ReplicaState(
         replica_id=progress.key.node_id,
-        replica_directory_id=progress.key.directory_id,
+        replica_directory_id=progress.key.directory_id if has_directory else ZERO_UUID,
         log_end_offset=progress.end_offset,
         last_fetch_timestamp=at(progress.since_fetch_ms),
         last_caught_up_timestamp=at(progress.since_caught_up_ms),

@@ -27,7 +27,7 @@ def rebalances_page(groups: Coordinators, group_id: str) -> Reply:
                     for cause in each.causes
                 ],
             }
-            for each in shard.consumer.rebalances(group_id)
+            for each in shard.state.histories.of(group_id)
         ],
     }
     return Reply(200, json.dumps(document) + "\n", JSON)

@@ -150,7 +150,9 @@ class Registration:
         assert isinstance(response, BrokerHeartbeatResponse)
         error = ErrorCode(response.error_code)
         if error is ErrorCode.STALE_BROKER_EPOCH:
-            raise RegistrationRefused("another process has registered under the id of this broker")
+            raise RegistrationRefused(
+                "another process has registered under the id of this broker, or somebody has unregistered it"
+            )
         if error is not ErrorCode.NONE:
             return _RETRY_MS
         self.heard_ms = self._world.clock.now_ms()

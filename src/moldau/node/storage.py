@@ -20,7 +20,6 @@ from moldau.metadata.frames import decode_frame, encode_frame
 from moldau.model.errors import KafkaError, MalformedMessage
 from moldau.model.ids import ClusterId, DirectoryId, NodeId, is_reserved, uuid_from_text
 from moldau.node.config import NodeConfig
-from moldau.node.quorum import PATH
 from moldau.node.quorum_files import (
     EMPTY_STATE,
     PART_SUFFIX,
@@ -28,6 +27,7 @@ from moldau.node.quorum_files import (
     format_quorum,
     read_snapshot,
 )
+from moldau.node.quorum_log import PATH
 from moldau.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
 from moldau.wire.message import MetadataRecord
 from moldau.wire.messages.control_records import SnapshotFooterRecord, SnapshotHeaderRecord

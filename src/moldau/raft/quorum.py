@@ -236,6 +236,9 @@ class Quorum:
                 yield self._alone_since_ms(role) + self._timing.check_quorum_ms
             case Observer(leader=None):
                 pass
+            case Candidate() if self._saving is not None:
+                # Its time begins when its vote is on the disk, or a slow disk would have it stand for ever.
+                pass
             case role:
                 yield role.deadline_ms
         for endpoint, _, due_ms in self._wanted():
@@ -269,6 +272,8 @@ class Quorum:
             case ElectionPersisted(state):
                 assert state == self._saving, (state, self._saving)
                 self._saved, self._saving = state, None
+                if isinstance(self.role, Candidate):
+                    self.role = replace(self.role, deadline_ms=self._election_deadline_ms())
             case SnapshotSaved(snapshot_id):
                 self._on_snapshot_saved(snapshot_id)
             case SnapshotLoaded(snapshot_id, voters):
@@ -313,7 +318,7 @@ class Quorum:
                     self._follow(self.epoch, leader)
                 else:
                     self._stand(leader=None)
-            case Candidate(deadline_ms=deadline_ms) if now_ms >= deadline_ms:
+            case Candidate(deadline_ms=deadline_ms) if now_ms >= deadline_ms and self._saving is None:
                 self._stand(leader=None)
             case Follower(leader=leader, deadline_ms=deadline_ms) if now_ms >= deadline_ms:
                 self._stand(leader=leader)

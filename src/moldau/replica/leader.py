@@ -127,7 +127,7 @@ class Leader:
             # Nobody could end the transaction yet, and readers of committed data would wait for ever.
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, "This broker does not coordinate transactions.")
         result: AppendResult = self.log.append_as_leader(
-            accepted.batch, leader_epoch=self.epoch, now_ms=now_ms
+            accepted.batch, leader_epoch=self.epoch, now_ms=now_ms, header_of_all=accepted.header
         )
         log_append_time = result.max_timestamp if result.is_duplicate else accepted.log_append_time
         if accepted.log_append_time < 0:

@@ -58,7 +58,7 @@ class QuorumConnection:
         assert me is not None
         self._answering[me] = None
         try:
-            response = await self._node.serve(request.body())
+            response = await self._node.serve(request.body(), version=request.version)
         except (MalformedMessage, KafkaError):
             self._abort()
             return

@@ -132,9 +132,7 @@ OPTIONS: Final = (
         "Whether to fail where records are gone that were to be read: deleted, expired, truncated. With"
         " `false` the query says so in its log and goes on with what is there.",
     ),
-    Option(
-        "includeHeaders", "`true` or `false`", "`false`", EVERYWHERE, "Whether there is a column `headers`."
-    ),
+    Option("includeHeaders", "`true` or `false`", "`false`", READ, "Whether there is a column `headers`."),
     Option(
         "minPartitions",
         "number",
@@ -207,7 +205,20 @@ OPTIONS: Final = (
         " to end before what was read.",
     ),
     Option("fetchOffset.retryIntervalMs", "milliseconds", "1000", READ, "How long it waits in between."),
-    Option("topic", "name", "", (Use.WRITE,), "Where rows go that name no topic in a column `topic`."),
+    Option(
+        "topic",
+        "name",
+        "the column `topic`",
+        (Use.WRITE,),
+        "Where all rows go, whatever a column `topic` says.",
+    ),
+    Option(
+        "includeTimestamp",
+        "`true` or `false`",
+        "`false`",
+        (Use.WRITE,),
+        "Whether records get the time in the column `timestamp`, rather than that of their writing.",
+    ),
 )
 
 # What Spark itself puts among the options.
@@ -240,6 +251,8 @@ IGNORED_SETTINGS: Final = frozenset(
 )
 # Security that the client does not have.
 _UNSUPPORTED_PREFIXES: Final = ("sasl.", "ssl.", "security.providers")
+# What the Java client does by itself, under both its names.
+_PARTITIONERS_WRITTEN: Final = ("default", "murmur2_random")
 _DURATION: Final = re.compile(r"(\d+)\s*(ms|s|m|min|h|d)?")
 _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _SETTINGS: Final = tuple(row.name.replace("_", ".") for row in fields(ClientSettings))
@@ -394,11 +407,42 @@ class ReadOptions:
             _check_batch_bounds(self.start, self.end)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """All that a query was told about where to write, and how."""
+
+    bootstrap_servers: str
+    settings: Mapping[str, SettingValue]
+    topic: str | None
+    include_timestamp: bool
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> WriteOptions:
+        """What the options say; InvalidSetting names the first that is wrong, and what to do."""
+        check_names(given, Use.WRITE)
+        read = _Reading(given)
+        settings = settings_of(given)
+        if settings.get("partitioner", "default") not in _PARTITIONERS_WRITTEN:
+            raise InvalidSetting(
+                "Option kafka.partitioner: rows go where the Java client sends their keys. For any other"
+                " place give them a column 'partition'."
+            )
+        return cls(
+            bootstrap_servers=servers_of(given),
+            settings=settings,
+            topic=read.parsed("topic", _topic, "") if read.has("topic") else None,
+            include_timestamp=read.truth("includeTimestamp", is_default=False),
+        )
+
+
 class _Reading:
     """Options by name, whatever their case; what is wrong with one is said with its name."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self._given = {name.lower(): value for name, value in given.items()}
+
+    def has(self, name: str) -> bool:
+        return name.lower() in self._given
 
     def text(self, name: str) -> str:
         return self._given.get(name.lower(), "").strip()
@@ -516,6 +560,13 @@ def _topics(text: str) -> tuple[str, ...]:
         except KafkaError as why:
             raise ValueError(why.message) from None
     return topics
+
+
+def _topic(text: str) -> str:
+    try:
+        return check_topic_name(text)
+    except KafkaError as why:
+        raise ValueError(why.message) from None
 
 
 def _pattern(text: str) -> str:

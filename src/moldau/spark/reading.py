@@ -143,6 +143,9 @@ class _Reader:
         """Why nothing more of a topic can be read; empty if it can, or if nobody knows at the moment."""
         try:
             found = uuid_to_text(self._client.topic(topic, timeout_ms=_GONE_AFTER_MS).topic_id)
+            if found != self._topic_ids.get(topic, found):
+                # The client lives longer than the query, and may know a topic that had the name before.
+                found = uuid_to_text(self._client.admin.describe_topics(topic)[topic].topic_id)
         except ClientError as error:
             return "the topic is gone" if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else ""
         planned = self._topic_ids.get(topic, found)

@@ -154,7 +154,7 @@ class Stream:
         is_same = ends == start.offsets and latest.topic_ids == start.topic_ids
         if is_same and not start.is_beginning:
             if self._snapshot is not None:
-                # The query ends now, and Spark does not always let its process end in peace.
+                # The query ends now: Spark ends this process with SIGTERM, which leaves `stop` no time.
                 self.finish()
             return None
         self._triggered_s = time.monotonic()

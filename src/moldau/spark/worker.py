@@ -10,7 +10,7 @@ _DAEMON: Final = "pyspark.daemon"
 
 
 def settle() -> None:
-    """Tell the garbage collector, at the end of a worker's first task, that what is loaded by now will stay.
+    """Tell the garbage collector, once a worker has loaded what it needs, that this will stay.
 
     Spark's daemon lets its workers collect garbage after every task. To walk through the modules of Spark and
     Arrow each time takes 30 ms of a processor, for nothing: a micro-batch may take less otherwise.

@@ -201,6 +201,7 @@ typedef struct {
     PyObject *buffer;
     PyObject *view;                 /* a memoryview of the whole buffer, made for the first records */
     PyObject *label;
+    int64_t elements_left, elements_max;    /* of all lists and tags that a message may still have, or have at all */
 } reader_t;
 
 static void *refuse(const reader_t *reader, const char *format, ...)
@@ -282,6 +283,17 @@ static inline int read_length(reader_t *reader, const value_t *value, int64_t *l
     return 0;
 }
 
+/* Objects take much more memory than the bytes that they are made of, so that there is a limit to their number. */
+static inline int count_elements(reader_t *reader, int64_t count)
+{
+    if (count > reader->elements_left) {
+        refuse(reader, "more than %lld elements in all", (long long)reader->elements_max);
+        return -1;
+    }
+    reader->elements_left -= count;
+    return 0;
+}
+
 static PyObject *null_or_refuse(reader_t *reader, const value_t *value, int64_t length)
 {
     if (length == -1 && value->is_nullable)
@@ -346,6 +358,8 @@ static PyObject *read_array(reader_t *reader, const value_t *value)
         return null_or_refuse(reader, value, length);
     if (length > left(reader) / value->element_bytes_min)
         return refuse(reader, "%U has %lld elements, more than fit", value->name, (long long)length);
+    if (count_elements(reader, length) < 0)
+        return NULL;
     PyObject *items = PyList_New((Py_ssize_t)length);
     for (Py_ssize_t i = 0; items != NULL && i < length; i++) {
         PyObject *item = read_value(reader, value->element);
@@ -442,7 +456,7 @@ static int read_unknown_tag(reader_t *reader, int64_t tag, bytes_t stop, PyObjec
 static int read_tags(reader_t *reader, const layout_t *layout, PyObject *holder)
 {
     int64_t count, tag, size;
-    if (read_uvarint(reader, &count) < 0)
+    if (read_uvarint(reader, &count) < 0 || count_elements(reader, count) < 0)
         return -1;
     PyObject *unknown = NULL;
     int result = 0;
@@ -508,6 +522,7 @@ typedef struct {
     PyObject *program;
     PyObject *label;
     layout_t *layout;
+    int64_t elements_max;
 } decoder_t;
 
 static PyObject *decode_at(decoder_t *decoder, PyObject *buffer, const Py_buffer *bytes, Py_ssize_t position,
@@ -517,7 +532,8 @@ static PyObject *decode_at(decoder_t *decoder, PyObject *buffer, const Py_buffer
         PyErr_Format(PyExc_ValueError, "bytes %zd to %zd of a buffer of %zd", position, end, bytes->len);
         return NULL;
     }
-    reader_t reader = {.start = bytes->buf, .buffer = buffer, .label = decoder->label};
+    reader_t reader = {.start = bytes->buf, .buffer = buffer, .label = decoder->label,
+                       .elements_left = decoder->elements_max, .elements_max = decoder->elements_max};
     reader.end = reader.start + end;
     if (position > end)
         return refuse(&reader, "the message ends before its last field");
@@ -554,8 +570,10 @@ static PyObject *decoder_call(PyObject *self, PyObject *const *arguments, size_t
 static PyObject *decoder_new(PyTypeObject *type, PyObject *arguments, PyObject *names)
 {
     PyObject *program, *label;
-    static char *keywords[] = {"program", "label", NULL};
-    if (!PyArg_ParseTupleAndKeywords(arguments, names, "O!U:Decoder", keywords, &PyTuple_Type, &program, &label))
+    long long elements_max;
+    static char *keywords[] = {"program", "label", "elements_max", NULL};
+    if (!PyArg_ParseTupleAndKeywords(arguments, names, "O!UL:Decoder", keywords, &PyTuple_Type, &program, &label,
+                                     &elements_max))
         return NULL;
     decoder_t *decoder = (decoder_t *)type->tp_alloc(type, 0);
     if (decoder == NULL)
@@ -563,6 +581,7 @@ static PyObject *decoder_new(PyTypeObject *type, PyObject *arguments, PyObject *
     decoder->vectorcall = decoder_call;
     decoder->program = Py_NewRef(program);
     decoder->label = Py_NewRef(label);
+    decoder->elements_max = elements_max;
     decoder->layout = new_layout(program);
     if (decoder->layout == NULL)
         Py_CLEAR(decoder);
@@ -586,7 +605,7 @@ static PyMemberDef decoder_members[] = {
 };
 
 static PyType_Slot decoder_slots[] = {
-    {Py_tp_doc, "Decoder(program, label)(buffer, position, end) -> (message, position)"},
+    {Py_tp_doc, "Decoder(program, label, elements_max)(buffer, position, end) -> (message, position)"},
     {Py_tp_new, decoder_new},
     {Py_tp_dealloc, decoder_dealloc},
     {Py_tp_call, PyVectorcall_Call},

@@ -6,7 +6,8 @@ array and the count of tags behind it, is one `struct` call. `source_of` shows w
 
 Decoders come in two kinds that give the same messages and the same complaints: a program for the interpreter
 in `_decoder.c` where that is compiled, and else straight Python again. Both trust nothing: no read goes past
-the end, and a count is checked against the bytes that are left before anything is made of it.
+the end, and a count is checked against the bytes that are left before anything is made of it. Requests may
+have only so many elements in all, since objects take much more memory than the bytes that stand for them.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ def encoder(cls: type[Struct], version: int) -> Encoder:
 
 def compiled_decoder(cls: type[Struct], version: int) -> Any:
     """The decoder that is interpreted in C; only there if `HAS_INTERPRETER`."""
-    return _Interpreter(program_of(cls, version), _label(cls, version))
+    return _Interpreter(program_of(cls, version), _label(cls, version), cls.elements_max)
 
 
 def python_decoder(cls: type[Struct], version: int) -> Any:
@@ -616,6 +617,7 @@ class _DecoderWriter(_Writer):
         self.objects |= {
             "uvarint": decode_uvarint,
             "take_tags": _take_tags,
+            "count_elements": _count_elements,
             "Malformed": MalformedMessage,
             "too_short": (IndexError, struct.error),
         }
@@ -623,6 +625,7 @@ class _DecoderWriter(_Writer):
     def source(self) -> str:
         self.lines = ["def decode(buffer, position, end):"]
         self.emit("if end != len(buffer): buffer = memoryview(buffer)[:end]")
+        self.emit(f"room = [{self.cls.elements_max}] * 2")
         self.emit("try:")
         with self.indented():
             self.emit(f"return {self.struct(self.cls)}, position")
@@ -665,7 +668,9 @@ class _DecoderWriter(_Writer):
         if self.is_flexible:
             table = self.fresh("tags_")
             self.objects[table] = {slot.spec.tag: (slot.name, _tag_decoder(self, slot)) for slot in tagged}
-            self.emit(f"if {tag_count}: position = take_tags(buffer, position - 1, end, {table}, {made})")
+            self.emit(
+                f"if {tag_count}: position = take_tags(buffer, position - 1, end, {table}, {made}, room)"
+            )
         return made
 
     def stand_in(self, cls: type[Struct], name: str) -> str:
@@ -714,6 +719,7 @@ class _DecoderWriter(_Writer):
         with self.indented():
             self.emit(f"if {length} * {_size_min(element, self.version, self.is_flexible)} > end - position:")
             self.emit(f"    raise Malformed('{stem} has %d elements, more than fit' % {length})")
+            self.emit(f"count_elements(room, {length})")
             if isinstance(element, Fixed):
                 self.fixed_elements(element, target, length)
             else:
@@ -768,13 +774,21 @@ class _DecoderWriter(_Writer):
             self.emit(f"{target} = {self.struct(cls)}")
 
 
-TagDecoder = Callable[[Buffer, int, int], tuple[object, int]]
+def _count_elements(room: list[int], count: int) -> None:
+    """Take some elements from the first number in `room`; the second says how many there were."""
+    room[0] -= count
+    if room[0] < 0:
+        raise MalformedMessage(f"more than {room[1]} elements in all")
+
+
+# Like a decoder, and given how many elements the message may have.
+TagDecoder = Callable[[Buffer, int, int, list[int]], tuple[object, int]]
 
 
 def _tag_decoder(parent: _DecoderWriter, slot: Slot) -> TagDecoder:
     """A decoder of one tagged value, which is given as a buffer of its own."""
     writer = _DecoderWriter(parent.cls, parent.version)
-    writer.lines = ["def decode_tag(buffer, position, end):"]
+    writer.lines = ["def decode_tag(buffer, position, end, room):"]
     if isinstance(slot.type, type):
         target = writer.fresh(f"{slot.name}_")
         writer.nested(slot.type, target, slot.is_nullable, null="== 0")
@@ -793,9 +807,11 @@ def _take_tags(
     end: int,
     table: dict[int, tuple[str, TagDecoder]],
     holder: Struct,
+    room: list[int],
 ) -> int:
     """Read tagged values into `holder`; those that are not in `table` are kept as bytes."""
     count, position = decode_uvarint(buffer, position)
+    _count_elements(room, count)
     for _ in range(count):
         tag, position = decode_uvarint(buffer, position)
         size, position = decode_uvarint(buffer, position)
@@ -804,7 +820,7 @@ def _take_tags(
             raise MalformedMessage(f"tag {tag} of {size} bytes reaches past the end of the message")
         if tag in table:
             name, decode = table[tag]
-            value, taken = decode(bytes(buffer[position:stop]), 0, size)
+            value, taken = decode(bytes(buffer[position:stop]), 0, size, room)
             if taken != size:
                 raise MalformedMessage(f"tag {tag} ({name}) takes {size} bytes, not {taken}")
             force_setattr(holder, name, value)

@@ -29,6 +29,7 @@ from moldau.wire.messages import (
 from moldau.wire.messages.header import RequestHeader, ResponseHeader
 
 _SIZE = struct.Struct(">i")
+_SIZE_BYTES: Final = _SIZE.size
 _INT16 = struct.Struct(">h")
 # The first fields of a request's header, which never change: API key, version, correlation id.
 _HEADER_START = struct.Struct(">hhi")
@@ -88,13 +89,14 @@ class Receiver:
             self._own_bytes += count
             yield from self._finished(self._own)
             return
-        position = 0
-        while count - position >= _SIZE.size:
-            start = position + _SIZE.size
-            end = start + self._checked_size(self._shared, position)
+        shared, position = self._shared, 0
+        while count - position >= _SIZE_BYTES:
+            start = position + _SIZE_BYTES
+            end = start + self._checked_size(shared, position)
             if end > count:
                 break
-            yield Frame(self._shared, start, end, is_shared=True)
+            # As the class itself makes one, without a call of its own: this is done for every request.
+            yield tuple.__new__(Frame, (shared, start, end, True))
             position = end
         if position < count:
             self._keep(memoryview(self._shared)[position:count])
@@ -176,7 +178,9 @@ def read_request(frame: Frame) -> Request | UnservedRequest:
     if dialect is None:
         return UnservedRequest(api_key, version, correlation_id)
     header, body_start = dialect.decode_header(buffer, start, end)
-    return Request(dialect.api_key, version, correlation_id, header.client_id, frame, body_start)
+    return tuple.__new__(
+        Request, (dialect.api_key, version, correlation_id, header.client_id, frame, body_start)
+    )
 
 
 class _Dialect(NamedTuple):
@@ -246,10 +250,19 @@ def encode_response(
     tags, encode = _response_writers(type(response), api_key, version)
     body: list[Chunk] = []
     encode(response, body)
+    if api_key not in _WITH_RECORDS:
+        # Nearly all responses are short: one copy is cheaper than a look at each chunk.
+        whole = b"".join(body)  # type: ignore[arg-type]
+        size = _CORRELATION_ID_BYTES + len(tags) + len(whole)
+        return [_RESPONSE_START.pack(size, correlation_id) + tags + whole]
     size = _CORRELATION_ID_BYTES + len(tags) + sum(map(len, body))
-    chunks = [_RESPONSE_START.pack(size, correlation_id), tags, *body]
-    # Nearly all responses are short: one copy is cheaper than a look at each chunk.
-    return list(_joined(chunks)) if api_key in _WITH_RECORDS else [b"".join(chunks)]  # type: ignore[arg-type]
+    return list(_joined([_RESPONSE_START.pack(size, correlation_id), tags, *body]))
+
+
+def decode_response(content: bytes, *, api_key: int, version: int) -> message.Response:
+    """The body of a response that somebody else has encoded; a frame without its size."""
+    position = _CORRELATION_ID_BYTES + response_header_version(api_key, version)
+    return decoder(RESPONSES[api_key], version)(content, position, len(content))[0]
 
 
 @cache

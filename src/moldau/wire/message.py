@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Final, Self
 
 from moldau.wire.compiler import Chunk, decoder, encoder
 from moldau.wire.types import Struct
+
+# A byte or two of a request can stand for an object of a hundred bytes, and for some microseconds of the one
+# loop. No client asks for so much at once, and a follower's largest fetch has an element for each partition.
+REQUEST_ELEMENTS_MAX: Final = 100_000
+HEADER_ELEMENTS_MAX: Final = 1_000
 
 
 class Message(Struct):
@@ -32,6 +37,8 @@ class Message(Struct):
 class Request(Message):
     """The body of a request."""
 
+    elements_max = REQUEST_ELEMENTS_MAX
+
 
 class Response(Message):
     """The body of a response."""
@@ -39,6 +46,8 @@ class Response(Message):
 
 class Header(Message):
     """What stands before the body of a request or response."""
+
+    elements_max = HEADER_ELEMENTS_MAX
 
 
 class Data(Message):

@@ -240,4 +240,7 @@ class StructMeta(msgspec.StructMeta):
 class Struct(msgspec.Struct, metaclass=StructMeta):
     """A group of fields inside a message; tags that we do not know are kept and written back."""
 
+    # So many elements, in all its lists and of tags, may a message of this kind be read with.
+    elements_max = 2**62
+
     unknown_tags: dict[int, bytes] | None = None

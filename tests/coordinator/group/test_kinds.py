@@ -32,7 +32,8 @@ from moldau.wire.messages.groups import (
 class Foreign(Group):
     """A group of another kind, as little of it as others may ask for."""
 
-    kind = GroupKind.CONSUMER
+    # One that no part of the shard knows how to answer classic members for.
+    kind = GroupKind.SHARE
 
     def __init__(self, group_id: str, *, is_empty: bool) -> None:
         super().__init__(group_id)
@@ -44,7 +45,7 @@ class Foreign(Group):
 
     @property
     def protocol_type(self) -> str:
-        return "consumer"
+        return "share"
 
     @property
     def is_empty(self) -> bool:
@@ -99,8 +100,8 @@ def test_a_group_of_another_kind_is_closed_to_classic_members() -> None:
 
 def test_a_group_of_another_kind_is_listed_as_what_it_is_and_is_no_classic_group() -> None:
     live = with_foreign()
-    listed = live.ask(ListGroupsRequest(types_filter=["Consumer"])).reply(ListGroupsResponse).groups
-    assert [(each.group_id, each.group_type) for each in listed] == [(GROUP, "consumer")]
+    listed = live.ask(ListGroupsRequest(types_filter=["Share"])).reply(ListGroupsResponse).groups
+    assert [(each.group_id, each.group_type) for each in listed] == [(GROUP, "share")]
     described = live.ask(DescribeGroupsRequest(groups=[GROUP])).reply(DescribeGroupsResponse).groups
     assert [each.error_code for each in described] == [ErrorCode.GROUP_ID_NOT_FOUND]
 
@@ -164,7 +165,7 @@ TICKET = Ticket(version=3, client_id="c", client_host="/h")
 def test_classic_members_of_a_group_that_is_being_migrated_are_answered_by_its_kind() -> None:
     state, hosts = GroupState(), Hosts()
     state.groups[GROUP] = Foreign(GROUP, is_empty=False)
-    protocol = ClassicProtocol(state, {GroupKind.CONSUMER: hosts})
+    protocol = ClassicProtocol(state, {Foreign.kind: hosts})
     circumstances = Live().circumstances()
     protocol.join(join_request(), TICKET, circumstances)
     sync = SyncGroupRequest(group_id=GROUP, generation_id=1, member_id="m", assignments=[])
@@ -181,7 +182,7 @@ def test_an_empty_group_of_another_kind_becomes_classic_when_a_classic_member_is
 ) -> None:
     state = GroupState()
     foreign = state.groups[GROUP] = Foreign(GROUP, is_empty=True)
-    protocol = ClassicProtocol(state, {GroupKind.CONSUMER: Hosts()})
+    protocol = ClassicProtocol(state, {Foreign.kind: Hosts()})
     request = join_request()
     request.protocols = protocols
     decision = protocol.join(request, TICKET, Live().circumstances())

@@ -41,6 +41,7 @@ def kind(group: Consumers) -> type:
 # ------------------------------------------------------------------------------------- to consumer groups
 
 
+@pytest.mark.behaviour(66)
 @pytest.mark.parametrize("is_cooperative", [False, True])
 def test_a_classic_group_becomes_a_consumer_group_when_such_a_member_joins(is_cooperative: bool) -> None:
     group = Consumers({"t": 4})
@@ -146,6 +147,24 @@ def test_a_partition_that_a_careless_assignor_gave_to_two_stays_with_one() -> No
     assert sorted(a.names + c.names + d.names) == ["t0", "t1"]
 
 
+def test_what_a_cooperative_member_has_yet_to_give_up_is_its_own() -> None:
+    """Found by seed 373 of the groups: it was assigned less, and had not heard of that."""
+    group = Consumers({"t": 2})
+    c = Classic(group, "t", is_cooperative=True)
+    classic_group(group, c)
+    d = Classic(group, "t", is_cooperative=True)
+    joining, again = d.ask_join(), c.ask_join()
+    for each, joined in ((c, again), (d, joining)):
+        assert each.taken_in(joined) is ErrorCode.NONE
+    # c is the leader, and is to give t1 up before anybody else gets it.
+    group.sync(c.member_id, c.generation, {c.member_id: assignment_of(("t", 0))}, protocol_name=c.protocol)
+    a = Consumer(group, "a", "t").join()
+    assert (a.names, c.names, group.has(c.member_id)) == ([], ["t0", "t1"], ["t0", "t1"])
+    c.must_join = d.must_join = True
+    rest(a, c, d)
+    assert sorted(a.names + c.names + d.names) == ["t0", "t1"]
+
+
 def test_an_empty_classic_group_just_becomes_one() -> None:
     group = Consumers({"t": 2})
     assert group.commit({("t", 0): 5}) is ErrorCode.NONE
@@ -234,6 +253,7 @@ def mixed(group: Consumers, *, is_cooperative: bool = False) -> tuple[Consumer, 
     return a, c, d
 
 
+@pytest.mark.behaviour(66)
 @pytest.mark.parametrize("is_cooperative", [False, True])
 def test_when_the_last_member_of_the_new_kind_leaves_the_group_is_a_classic_one(is_cooperative: bool) -> None:
     group = Consumers({"t": 6})
@@ -258,6 +278,7 @@ def test_the_same_when_it_is_cast_out() -> None:
     assert kind(group) is ClassicGroup
 
 
+@pytest.mark.behaviour(66)
 def test_a_group_that_went_back_is_loaded_as_a_classic_one() -> None:
     group = Consumers({"t": 6})
     a, c, d = mixed(group)
@@ -285,6 +306,25 @@ def test_a_group_may_go_there_and_back_again() -> None:
     c.must_join = d.must_join = True
     rest(b, c, d)
     assert sorted(b.names + c.names + d.names) == [f"t{number}" for number in range(6)]
+
+
+def test_who_has_not_joined_again_keeps_what_it_had_there_and_back() -> None:
+    """Found by seed 45 of the groups: the classic group had what members were to have, not what they had."""
+    group = Consumers({"t": 2})
+    c = Classic(group, "t")
+    classic_group(group, c)
+    # c hears neither of a nor of b: it reads on.
+    a = Consumer(group, "a", "t").join()
+    assert group.is_to_have(c.member_id) == ["t0"]
+    a.leave()
+    assert kind(group) is ClassicGroup
+    b = Consumer(group, "b", "t").join()
+    assert kind(group) is ConsumerGroup
+    assert (b.names, c.names) == ([], ["t0", "t1"])
+    group.reload()
+    assert group.has(c.member_id) == ["t0", "t1"]
+    rest(b, c)
+    assert sorted(b.names + c.names) == ["t0", "t1"]
 
 
 @pytest.mark.parametrize("policy", ["upgrade", "Disabled"])

@@ -1,8 +1,9 @@
-"""What clients depend on in a broker, rule by rule, and which of it this broker can show so far.
+"""What clients depend on in a broker, rule by rule: what this broker shows, and what it cannot show yet.
 
-The numbers are those of the project's list of behaviours; the rules of transactions, of groups that are not
-classic, and of replication between brokers join when the broker has these.
+The numbers are those of the project's list of behaviours.
 """
+
+RULES = range(1, 83)
 
 APPLICABLE = {
     # Connections
@@ -36,6 +37,8 @@ APPLICABLE = {
     25: "sequences have no gaps, epochs never fall, and an unknown producer may begin anywhere",
     26: "a restart and compaction forget no producer's sequences",
     27: "every idempotent producer gets an id of its own, and may raise its epoch itself",
+    # Coordinators
+    29: "a group's coordinator is found by the hash of its name, as Java hashes text",
     # Fetch
     39: "a fetch from the middle of a batch gets the whole batch",
     40: "the first batch comes whatever its size, later partitions only as long as there is room",
@@ -61,6 +64,12 @@ APPLICABLE = {
     59: "groups of all types share one namespace, and are listed, described and deleted there",
     60: "which offsets expire, and when",
     61: "offsets that were never committed are no error; all of them, and those of several groups",
+    # Groups whose assignment the broker makes
+    62: "what a heartbeat says and is told: joining, leaving for good or a while, and what has not changed",
+    63: "a partition has one owner at a time, who keeps it until he says that he has given it up",
+    64: "which epochs of members are fenced, accepted once more, or too old to commit with",
+    65: "topics by expression, the assignors, and the times that the broker prescribes",
+    66: "classic members and those of the new kind share a group, which changes its kind with them",
     # Brokers
     73: "brokers register and send heartbeats, and clients see none that is fenced",
     # Logs
@@ -73,4 +82,12 @@ APPLICABLE = {
     80: "every setting is described, and changed by all four operations",
     81: "topics and partitions: defaults, validation, and an error for each topic",
     82: "quotas by user and client, and which of them counts",
+}
+
+NOT_YET = {
+    "transactions": (28, *range(30, 39)),
+    "several brokers": (45, *range(69, 73)),
+    "share groups": (67, 68),
+    # Of a quorum of several; tests of raft/ and its simulation stand for it.
+    "several controllers": (74,),
 }

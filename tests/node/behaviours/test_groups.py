@@ -495,6 +495,13 @@ def test_offsets_of_one_group_are_read(broker: Broker, version: int) -> None:
 
 
 @pytest.mark.behaviour(61)
+@pytest.mark.parametrize("version", [8, 9, 10])
+def test_offsets_of_no_group_at_all_are_read_too(broker: Broker, version: int) -> None:
+    """Nobody answered, and whatever came behind it on the connection waited for ever."""
+    assert answer(broker.ask(OffsetFetchRequest(groups=[]), version), OffsetFetchResponse).groups == []
+
+
+@pytest.mark.behaviour(61)
 @pytest.mark.parametrize("version", [8, 9])
 def test_offsets_of_several_groups_are_read_at_once(broker: Broker, version: int) -> None:
     find_coordinator(broker, "one", "two")

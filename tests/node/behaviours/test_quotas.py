@@ -218,9 +218,12 @@ def test_an_older_client_may_exceed_its_quota_of_changes_and_is_told_to_pause(
 ) -> None:
     limit(broker, {"client-id": "busy"}, controller_mutation_rate=1)
     assert outcome(broker.connect(client_id="busy"), create("a", 11), version) == (ErrorCode.NONE, 0)
-    code, throttle_ms = outcome(broker.connect(client_id="busy"), create("b", 8), version)
+    wire = broker.connect(client_id="busy")
+    code, throttle_ms = outcome(wire, create("b", 8), version)
     assert code is ErrorCode.NONE
     assert 7_500 < throttle_ms <= 8_000
+    # It need not listen to what it is told: it is not heard for so long either.
+    assert abs(unheard_ms(broker, wire) - throttle_ms) < 200
     assert broker.topic("b").error_code == ErrorCode.NONE
 
 

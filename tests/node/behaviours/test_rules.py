@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from node.behaviours.rules import APPLICABLE
+from node.behaviours.rules import APPLICABLE, NOT_YET, RULES
 
 TESTS = Path(__file__).parents[2]
 
@@ -15,6 +15,10 @@ def test_every_applicable_rule_is_shown_by_a_test_and_no_other_is() -> None:
     assert not unshown, f"no test shows these: {unshown}"
     surplus = sorted(shown - set(APPLICABLE))
     assert not surplus, f"tests show rules that are not in the list: {surplus}"
+
+
+def test_every_rule_is_applicable_or_waits_for_something() -> None:
+    assert sorted([*APPLICABLE, *(rule for rules in NOT_YET.values() for rule in rules)]) == list(RULES)
 
 
 def rules_shown(source: str) -> Iterator[int]:

@@ -137,8 +137,12 @@ def _compare_columns(one: ModuleType, other: ModuleType, rng: random.Random) -> 
         keys, values = (start, key_bits, key_ends, key_data), (start, value_bits, value_ends, value_data)
         return kernel.from_columns(length, start, times, keys, values, headers)
 
-    left, right = outcome(call, one), outcome(call, other)
-    assert left == right, (columns, start, length, left, right)
+    def hashed(kernel: ModuleType) -> object:
+        return kernel.hash_keys(length, (start, key_bits, key_ends, key_data))
+
+    for each in (call, hashed):
+        left, right = outcome(each, one), outcome(each, other)
+        assert left == right, (columns, start, length, left, right)
 
 
 def outcome(call: Callable[[ModuleType], object], kernel: ModuleType) -> object:

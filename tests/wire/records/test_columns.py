@@ -127,6 +127,13 @@ def test_rows_that_are_no_records_are_refused(columns: dict[str, list[object]], 
         from_arrow(pa.record_batch({name: pa.array(rows, types[name]) for name, rows in columns.items()}))
 
 
+def test_a_slice_of_columns_is_refused_for_its_own_rows_only() -> None:
+    header = pa.struct([("key", pa.string()), ("value", pa.binary())])
+    headers = pa.array([[None], [{"key": "h", "value": b"x"}]], pa.list_(header))
+    encoded = from_arrow(pa.record_batch({"timestamp": pa.array([1, 2]), "headers": headers}).slice(1))
+    assert chosen.decode(encoded.payload, 1, 0, 2)[0].headers == (("h", b"x"),)
+
+
 def test_a_header_key_that_is_not_utf_8_loses_characters_only() -> None:
     payload = b"\x16\x00\x00\x00\x01\x01\x02\x06a\xffb\x01"
     assert rows_of(to_arrow([(payload, 1, 0, 0, None)]))[0].headers == (("a\ufffdb", None),)

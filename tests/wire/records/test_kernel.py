@@ -1,5 +1,7 @@
 """What the kernel and its twin say about the records of a batch."""
 
+import itertools
+from array import array
 from collections.abc import Callable
 from types import ModuleType
 
@@ -198,6 +200,60 @@ def test_any_bytes_like_object_is_a_payload_a_key_or_a_value(kernel: ModuleType)
 def test_the_mask_of_retain_has_a_byte_for_each_record(kernel: ModuleType) -> None:
     with pytest.raises(ValueError, match="one byte for each record"):
         kernel.retain(SOUND, 1, b"\1\1")
+
+
+@pytest.mark.parametrize(
+    ("key", "hashed"),
+    # From Kafka's own unit tests of murmur2.
+    [
+        (b"21", -973932308),
+        (b"foobar", -790332482),
+        (b"a-little-bit-long-string", -985981536),
+        (b"a-little-bit-longer-string", -1486304829),
+        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
+        (b"abc", 479470107),
+    ],
+)
+def test_murmur2_has_the_values_that_kafka_publishes(kernel: ModuleType, key: bytes, hashed: int) -> None:
+    assert kernel.murmur2(key) == hashed % 2**32
+    assert kernel.murmur2(memoryview(b"x" + key)[1:]) == hashed % 2**32
+
+
+@given(st.lists(st.none() | st.binary(max_size=40), max_size=30), st.integers(0, 3))
+def test_a_column_of_keys_has_the_hash_of_each_without_its_sign_and_minus_one_for_null(
+    keys: list[bytes | None], skipped: int
+) -> None:
+    data = b"".join(key or b"" for key in keys)
+    ends = [0, *itertools.accumulate(len(key or b"") for key in keys)]
+    bits = sum(1 << row for row, key in enumerate(keys) if key is not None)
+    validity = bits.to_bytes(len(keys) // 8 + 1, "little")
+    start = min(skipped, len(keys))
+    column = (start, validity, array("i", ends).tobytes(), data)
+    expected = [-1 if key is None else pure.murmur2(key) & 0x7FFFFFFF for key in keys[start:]]
+    for kernel in both():
+        assert array("i", kernel.hash_keys(len(keys) - start, column)).tolist() == expected
+
+
+def test_a_column_of_keys_that_is_not_there_is_null_throughout(kernel: ModuleType) -> None:
+    assert array("i", kernel.hash_keys(3, None)).tolist() == [-1, -1, -1]
+    assert kernel.hash_keys(0, None) == b""
+
+
+@pytest.mark.parametrize(
+    ("length", "ends", "text"),
+    [
+        (-1, (0, 1), "at least no rows"),
+        (2**31, (0, 1), "at least no rows"),
+        (2, (0, 1), "too few for its rows"),
+        (1, (0, 5), "outside its data"),
+        (1, (-1, 2), "outside its data"),
+    ],
+)
+def test_a_column_of_keys_that_is_not_sound_is_refused(
+    kernel: ModuleType, length: int, ends: tuple[int, ...], text: str
+) -> None:
+    with pytest.raises(ValueError, match=text):
+        kernel.hash_keys(length, (0, None, array("i", ends).tobytes(), b"abc"))
 
 
 def both() -> list[ModuleType]:

@@ -8,7 +8,7 @@ more. In both directions a partition stays with whoever has it until that member
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Flag
 from typing import Final
 
@@ -53,6 +53,7 @@ from moldau.model.settings.table import (
     GROUP_CONSUMER_MIGRATION_POLICY,
     GROUP_MAX_SIZE,
 )
+from moldau.wire.messages.consumer_protocol import ConsumerProtocolSubscription
 from moldau.wire.messages.group_records import GroupMetadataValue
 from moldau.wire.messages.groups import JoinGroupRequestProtocol
 
@@ -169,9 +170,12 @@ class Migration:
         if Policy.DOWNGRADE not in _policy(settings):
             return False
         classic = _classic_group(group, members, circumstances.wall_ms)
+        # Not what they are to have: whoever loads this, or makes it a consumer group again before all have
+        # joined, must know what each may still be reading.
+        held = {each.member_id: _held(each) for each in members}
         assignments = {
             each.member_id: write_assignment(
-                group.target.get(each.member_id, {}),
+                held[each.member_id],
                 read_version(each.metadata(classic.protocol)),
                 circumstances.image,
             )
@@ -193,12 +197,16 @@ class Migration:
 
 
 def _consumer_members(classic: ClassicGroup, epoch: int, image: Image) -> list[Member]:
-    """The members with what they were last assigned; MalformedMessage if one of them cannot be read."""
-    taken: dict[tuple[TopicId, int], None] = {}
+    """The members with what they have; MalformedMessage if one of them cannot be read."""
+    # While the first generation is still gathering, it has no protocol yet.
+    subscriptions = {
+        each.member_id: read_subscription(each.metadata(classic.protocol) or each.protocols[0].metadata)
+        for each in classic.members.values()
+    }
+    held = _held_in(classic, subscriptions, image)
     members = []
     for each in classic.members.values():
-        # While the first generation is still gathering, it has no protocol yet.
-        said = read_subscription(each.metadata(classic.protocol) or each.protocols[0].metadata)
+        said = subscriptions[each.member_id]
         subscription = Subscription(
             interest=Interest(tuple(sorted({*map(TopicName, said.topics)}))),
             instance_id=each.instance_id,
@@ -210,30 +218,59 @@ def _consumer_members(classic: ClassicGroup, epoch: int, image: Image) -> list[M
                 each.session_timeout_ms, tuple(Protocol(one.name, one.metadata) for one in each.protocols)
             ),
         )
-        assigned = _last_assigned(classic.assignment(each.member_id), image, taken)
-        current = CurrentAssignment(epoch=epoch, previous_epoch=epoch, assigned=with_epoch(assigned, epoch))
+        assigned = with_epoch(held[each.member_id], epoch)
+        current = CurrentAssignment(epoch=epoch, previous_epoch=epoch, assigned=assigned)
         members.append(Member(each.member_id, subscription, current))
     return members
 
 
-def _last_assigned(data: bytes, image: Image, taken: dict[tuple[TopicId, int], None]) -> Partitions:
-    """What a member was assigned; if another was too, that one keeps it, and this one joins without."""
+def _held_in(
+    classic: ClassicGroup, subscriptions: Mapping[str, ConsumerProtocolSubscription], image: Image
+) -> dict[str, Partitions]:
+    """What members of a classic group may be reading; what several claim, only one of them has.
+
+    They have what they were assigned last. A cooperative member that was assigned less than it had reads the
+    rest, too, until it joins once more, and what it had it said when it joined.
+    """
+    holders: dict[tuple[TopicId, int], str] = {}
+    for member_id in classic.members:
+        for place in _places(_last_assigned(classic.assignment(member_id), image)):
+            holders.setdefault(place, member_id)
+    for member_id, said in subscriptions.items():
+        for place in _places(partitions_by_id(said.owned_partitions, image)):
+            holders.setdefault(place, member_id)
+    held: dict[str, dict[TopicId, tuple[int, ...]]] = {member_id: {} for member_id in classic.members}
+    for (topic_id, number), member_id in sorted(holders.items()):
+        held[member_id][topic_id] = (*held[member_id].get(topic_id, ()), number)
+    return {**held}
+
+
+def _places(partitions: Partitions) -> Iterator[tuple[TopicId, int]]:
+    for topic_id, numbers in partitions.items():
+        for number in numbers:
+            yield topic_id, number
+
+
+def _last_assigned(data: bytes, image: Image) -> Partitions:
+    """What a member was assigned."""
     if not data:
         return {}
     assignment = read_assignment(data)
     if assignment.user_data:
         raise MalformedMessage("its assignor adds data of its own")
-    assigned: dict[TopicId, tuple[int, ...]] = {}
-    for topic_id, numbers in partitions_by_id(assignment.assigned_partitions, image).items():
-        mine = tuple(number for number in numbers if (topic_id, number) not in taken)
-        taken |= dict.fromkeys((topic_id, number) for number in mine)
-        if mine:
-            assigned[topic_id] = mine
-    return assigned
+    return partitions_by_id(assignment.assigned_partitions, image)
 
 
 def _assigned(member: Member) -> Partitions:
     return without_epochs(member.current.assigned)
+
+
+def _held(member: Member) -> Partitions:
+    """What a member may be reading: all that it was given and has not given up."""
+    held = {topic_id: [*epochs] for topic_id, epochs in member.current.assigned.items()}
+    for topic_id, epochs in member.current.revoking.items():
+        held.setdefault(topic_id, []).extend(epochs)
+    return {topic_id: tuple(sorted(numbers)) for topic_id, numbers in held.items()}
 
 
 def _classic_group(group: ConsumerGroup, members: Iterable[Member], wall_ms: int) -> ClassicGroup:

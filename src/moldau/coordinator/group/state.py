@@ -5,6 +5,7 @@ from __future__ import annotations
 from moldau.coordinator.group.classic.group import ClassicGroup
 from moldau.coordinator.group.committed import CommittedOffsets
 from moldau.coordinator.group.group import Group
+from moldau.coordinator.group.history import Histories
 from moldau.coordinator.timers import Timers
 from moldau.model.errors import ErrorCode, KafkaError
 
@@ -12,10 +13,11 @@ from moldau.model.errors import ErrorCode, KafkaError
 class GroupState:
     """The groups of one partition of `__consumer_offsets`."""
 
-    __slots__ = ("groups", "offsets", "timers")
+    __slots__ = ("groups", "histories", "offsets", "timers")
 
     def __init__(self) -> None:
         self.groups: dict[str, Group] = {}
+        self.histories = Histories()
         self.offsets = CommittedOffsets()
         self.timers: Timers[object] = Timers()
 
@@ -26,10 +28,15 @@ class GroupState:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
         return group
 
-    def forget(self, group: Group) -> None:
-        """Take a group away; if there are offsets, one is left in its place that has only those."""
+    def forget(self, group: Group, *, is_moved: bool = False) -> None:
+        """Take a group away; if there are offsets, one is left in its place that has only those.
+
+        What is known of a group that is moved to another protocol is still of interest.
+        """
         group_id = group.group_id
         if self.offsets.of_group(group_id) or self.offsets.pending(group_id):
             self.groups[group_id] = ClassicGroup(group_id)
         else:
             del self.groups[group_id]
+        if not is_moved:
+            self.histories.forget(group_id)

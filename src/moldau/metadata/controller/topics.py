@@ -35,6 +35,7 @@ from moldau.model.ids import (
     topic_collision_key,
     uuid_to_text,
 )
+from moldau.model.settings.resolve import Settings
 from moldau.model.settings.setting import InvalidSetting
 from moldau.model.settings.types import text_of
 from moldau.wire.message import MetadataRecord
@@ -69,6 +70,8 @@ def create_topics(
     draws = at.draws()
     duplicates = repeated(topic.name for topic in request.topics)
     created: dict[str, TopicName] = {}
+    # Topics that are created together mostly have the same settings, of which there are many to describe.
+    described: _Described = {}
     records: list[MetadataRecord] = []
     results = [
         _not_created(
@@ -81,7 +84,7 @@ def create_topics(
             continue
         try:
             _check_new_name(asked.name, view, created)
-            result, topic_records = _create(view, asked, draws)
+            result, topic_records = _create(view, asked, draws, described)
         except KafkaError as refused:
             results.append(_not_created(asked.name, refused))
             continue
@@ -89,6 +92,9 @@ def create_topics(
         created[topic_collision_key(name)] = name
         results.append(result)
         records += topic_records
+        if len(records) > RECORDS_PER_REQUEST_MAX:
+            # That is too much whatever comes yet.
+            break
     reply = CreateTopicsResponse(throttle_time_ms=0, topics=results)
     return decided(reply, records, is_trial=request.validate_only)
 
@@ -117,11 +123,16 @@ def _colliding(image: Image, name: TopicName) -> TopicName | None:
     return next((each for each in candidates if topic_collision_key(each) == key), None)
 
 
+_Described = dict[tuple[tuple[str, str], ...], list[CreatableTopicConfigs]]
+
+
 def _create(
-    view: ClusterView, asked: CreatableTopic, draws: Draws
+    view: ClusterView, asked: CreatableTopic, draws: Draws, described: _Described
 ) -> tuple[CreatableTopicResult, list[MetadataRecord]]:
     texts = _texts(asked)
-    settings = view.topic_settings(texts)
+    key = tuple(sorted(texts.items()))
+    if key not in described:
+        described[key] = _describe(view.topic_settings(texts))
     partitions = _assigned_by_hand(view, asked) if asked.assignments else _placed(view, asked, draws)
     topic = Topic(TopicName(asked.name), TopicId(draws.uuid()), tuple(partitions))
     result = CreatableTopicResult(
@@ -131,25 +142,29 @@ def _create(
         error_message=None,
         num_partitions=len(partitions),
         replication_factor=len(partitions[0].replicas),
-        configs=[
-            CreatableTopicConfigs(
-                name=entry.setting.name,
-                value=text_of(entry.candidates[0].value),
-                read_only=False,
-                config_source=entry.candidates[0].source,
-                is_sensitive=entry.setting.is_sensitive,
-            )
-            for entry in settings.entries()
-        ],
+        configs=described[key],
     )
     records: list[MetadataRecord] = [topic.to_record()]
-    for name, text in sorted(texts.items()):
+    for name, text in key:
         records.append(
             ConfigRecord(resource_type=ResourceType.TOPIC, resource_name=topic.name, name=name, value=text)
         )
     for index, partition in enumerate(partitions):
         records.append(partition.to_record(topic.id, PartitionIndex(index)))
     return result, records
+
+
+def _describe(settings: Settings) -> list[CreatableTopicConfigs]:
+    return [
+        CreatableTopicConfigs(
+            name=entry.setting.name,
+            value=text_of(entry.candidates[0].value),
+            read_only=False,
+            config_source=entry.candidates[0].source,
+            is_sensitive=entry.setting.is_sensitive,
+        )
+        for entry in settings.entries()
+    ]
 
 
 def _texts(asked: CreatableTopic) -> dict[str, str]:

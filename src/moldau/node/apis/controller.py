@@ -135,7 +135,7 @@ def _metered(parts: Parts, call: Call) -> int:
 
 def quorum(parts: Parts, call: Call) -> Answer:
     """Let the quorum answer another replica, or somebody who asks about it."""
-    return parts.quorum.serve(call.body)
+    return parts.quorum.serve(call.body, version=call.version)
 
 
 def open_envelope(parts: Parts, call: Call) -> Answer:

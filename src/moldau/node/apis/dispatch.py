@@ -43,11 +43,15 @@ async def finish(api: Api, call: Call, answer: Coroutine[object, object, Respons
 
 def errors_of(response: Response) -> Iterable[ErrorCode]:
     """The errors that a response tells: its own, and those of the partitions that were produced to."""
-    if isinstance(response, ProduceResponse):
-        codes = [data.error_code for topic in response.responses for data in topic.partition_responses]
-    else:
-        codes = [getattr(response, "error_code", ErrorCode.NONE)]
-    return [ErrorCode(code) for code in codes if code]
+    if not isinstance(response, ProduceResponse):
+        code = getattr(response, "error_code", ErrorCode.NONE)
+        return (ErrorCode(code),) if code else ()
+    errors = []
+    for topic in response.responses:
+        for data in topic.partition_responses:
+            if data.error_code:
+                errors.append(ErrorCode(data.error_code))
+    return errors
 
 
 def size_of(response: Response) -> int:

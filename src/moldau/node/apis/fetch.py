@@ -194,12 +194,12 @@ class _Fetch:
         woken = asyncio.Event()
         clock = self._parts.world.clock
         deadline_ms = clock.now_ms() + self._request.max_wait_ms
-        waited_for: list[Replica] = []
+        waited_for: dict[Replica, None] = {}
         try:
             while True:
                 for replica in self._replicas:
                     replica.waiting.for_records(woken)
-                waited_for += self._replicas
+                waited_for |= dict.fromkeys(self._replicas)
                 is_woken = await is_set_within(woken, clock, deadline_ms - clock.now_ms())
                 woken.clear()
                 outcome = self.read()

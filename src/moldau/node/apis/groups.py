@@ -219,7 +219,7 @@ class _Committer(Caller):
 # --------------------------------------------------------------------------------------------- reading
 
 
-def fetch(parts: Parts, call: Call) -> None:
+def fetch(parts: Parts, call: Call) -> Response | None:
     """OffsetFetch, of one group or, since version 8, of several; each has an error of its own."""
     request = call.body
     assert isinstance(request, OffsetFetchRequest)
@@ -232,6 +232,8 @@ def fetch(parts: Parts, call: Call) -> None:
                 for each in request.topics
             ]
         groups = [OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)]
+    if not groups:
+        return OffsetFetchResponse(groups=[])
 
     def finish(replies: list[OffsetFetchResponseGroup]) -> None:
         if call.version < _FETCH_GROUPS:
@@ -256,6 +258,7 @@ def fetch(parts: Parts, call: Call) -> None:
             OffsetFetchRequest(groups=[wanted], require_stable=request.require_stable),
             reader,
         )
+    return None
 
 
 class _Reader(Caller):
@@ -576,6 +579,7 @@ class _Gathered(Generic[T]):
     __slots__ = ("_finish", "_missing", "_replies")
 
     def __init__(self, count: int, finish: Callable[[list[T]], None]) -> None:
+        assert count > 0, "nobody would ever finish"
         self._replies: dict[int, T] = {}
         self._missing = count
         self._finish = finish

@@ -4,5 +4,6 @@
 SCENARIOS = {
     "broker": "moldau.sim.scenarios.broker:Broker",
     "echo": "moldau.sim.scenarios.echo:Echo",
+    "groups": "moldau.sim.scenarios.groups:Groups",
     "raft": "moldau.sim.scenarios.raft:Raft",
 }

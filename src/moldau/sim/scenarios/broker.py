@@ -36,25 +36,24 @@ BROKER: Final = "broker"
 CLIENTS: Final = Address(BROKER, 9092)
 CONTROLLERS: Final = Address(BROKER, 9093)
 DIRECTORY_ID: Final = DirectoryId(Uuid(bytes(range(16, 32))))
-CONFIG: Final = NodeConfig.of(
-    {
-        "process.roles": "broker,controller",
-        "node.id": "1",
-        "listeners": f"PLAINTEXT://{CLIENTS},CONTROLLER://{CONTROLLERS}",
-        "controller.listener.names": "CONTROLLER",
-        "controller.quorum.bootstrap.servers": str(CONTROLLERS),
-        "log.dirs": "data",
-        "controller.quorum.election.timeout.ms": "100",
-        "controller.quorum.election.backoff.max.ms": "100",
-        "broker.heartbeat.interval.ms": "200",
-        # Often enough to meet faults within the few seconds of a run.
-        "replica.high.watermark.checkpoint.interval.ms": "400",
-        "log.retention.check.interval.ms": "300",
-        "log.cleaner.backoff.ms": "500",
-        # Calendars jump by a day, which must not make a broker forget who has written.
-        "producer.id.expiration.ms": "2000000000",
-    }
-)
+SETTINGS: Final = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "listeners": f"PLAINTEXT://{CLIENTS},CONTROLLER://{CONTROLLERS}",
+    "controller.listener.names": "CONTROLLER",
+    "controller.quorum.bootstrap.servers": str(CONTROLLERS),
+    "log.dirs": "data",
+    "controller.quorum.election.timeout.ms": "100",
+    "controller.quorum.election.backoff.max.ms": "100",
+    "broker.heartbeat.interval.ms": "200",
+    # Often enough to meet faults within the few seconds of a run.
+    "replica.high.watermark.checkpoint.interval.ms": "400",
+    "log.retention.check.interval.ms": "300",
+    "log.cleaner.backoff.ms": "500",
+    # Calendars jump by a day, which must not make a broker forget who has written.
+    "producer.id.expiration.ms": "2000000000",
+}
+CONFIG: Final = NodeConfig.of(SETTINGS)
 KEPT: Final = "kept"
 TRIMMED: Final = "trimmed"
 FLEETING: Final = "fleeting"
@@ -139,7 +138,8 @@ class Plan:
 class BrokerProgram:
     """The program of the broker's machine."""
 
-    def __init__(self, *, kept_from: int = 0) -> None:
+    def __init__(self, *, kept_from: int = 0, config: NodeConfig = CONFIG) -> None:
+        self.config = config
         self.node: Node | None = None
         """The node of the present life, once it serves clients."""
         self.life: tuple[Node, World] | None = None
@@ -151,10 +151,10 @@ class BrokerProgram:
         """Make the machine's disk a data directory."""
         format_directory(
             machine.disk,
-            CONFIG,
+            self.config,
             cluster_id=ClusterId("simulated"),
             directory_id=DIRECTORY_ID,
-            voters=standalone_voters(CONFIG, DIRECTORY_ID),
+            voters=standalone_voters(self.config, DIRECTORY_ID),
             levels={},
             timestamp=EPOCH_MS,
         )
@@ -163,7 +163,7 @@ class BrokerProgram:
         """Be a broker until the end of the process."""
         self._main = asyncio.current_task()
         self.node = None
-        node = Node(world, CONFIG)
+        node = Node(world, self.config)
         self.life = node, world
 
         def ready() -> None:

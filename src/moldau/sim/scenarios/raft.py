@@ -15,8 +15,9 @@ from typing import ClassVar, Final
 
 from moldau.model.errors import ErrorCode, KafkaError
 from moldau.model.ids import ClusterId, DirectoryId, Epoch, NodeId, Offset, Uuid
-from moldau.node.quorum import PATH, Change, QuorumConfig, QuorumNode
+from moldau.node.quorum import Change, QuorumConfig, QuorumNode
 from moldau.node.quorum_files import EMPTY_STATE, format_quorum
+from moldau.node.quorum_log import PATH
 from moldau.raft.events import Event
 from moldau.raft.log_view import OffsetAndEpoch
 from moldau.raft.messages import AddVoter, RemoveVoter, VoterChangeReply

@@ -1610,6 +1610,69 @@ done:
     return result;
 }
 
+/* ---------------------------------------------------------------- keys to partitions */
+
+static uint32_t murmur2(bytes_t data, int64_t length)
+{
+    const uint32_t factor = 0x5bd1e995;
+    uint32_t hash = 0x9747b28cu ^ (uint32_t)length;
+    bytes_t p = data;
+    for (int64_t left = length / 4; left > 0; left--, p += 4) {
+        uint32_t word = (uint32_t)little_endian(p, 4) * factor;
+        hash = hash * factor ^ (word ^ word >> 24) * factor;
+    }
+    if (length & 3)
+        hash = (hash ^ (uint32_t)little_endian(p, length & 3)) * factor;
+    hash = (hash ^ hash >> 13) * factor;
+    return hash ^ hash >> 15;
+}
+
+static PyObject *kernel_murmur2(PyObject *module, PyObject *argument)
+{
+    Py_buffer data;
+    if (PyObject_GetBuffer(argument, &data, PyBUF_SIMPLE) < 0)
+        return NULL;
+    uint32_t hash = murmur2(data.buf, data.len);
+    PyBuffer_Release(&data);
+    return PyLong_FromUnsignedLong(hash);
+}
+
+static PyObject *kernel_hash_keys(PyObject *module, PyObject *args)
+{
+    long long length;
+    PyObject *argument, *hashes = NULL;
+    if (!PyArg_ParseTuple(args, "LO:hash_keys", &length, &argument))
+        return NULL;
+    strings_t keys = {0};
+    if (length < 0 || length > INT32_MAX) {
+        wrong_column("there are at least no rows and at most 2^31 - 1");
+        goto done;
+    }
+    if (take_strings(argument, length, &keys) < 0
+            || (hashes = PyBytes_FromStringAndSize(NULL, 4 * (Py_ssize_t)length)) == NULL)
+        goto done;
+    char *out = PyBytes_AS_STRING(hashes);
+    int64_t row = 0;
+    PyThreadState *gil = release_gil_for(keys.data.len);
+    for (; row < length; row++) {
+        bytes_t key = NULL;
+        int32_t key_length, hash = -1;
+        if (!string_at(&keys, row, &key, &key_length))
+            break;
+        if (key_length >= 0)
+            hash = (int32_t)(murmur2(key, key_length) & 0x7fffffff);
+        memcpy(out + 4 * row, &hash, 4);
+    }
+    take_gil(gil);
+    if (row < length) {
+        Py_CLEAR(hashes);
+        wrong_column("the offsets of a column point outside its data");
+    }
+done:
+    release_strings(&keys);
+    return hashes;
+}
+
 /* ---------------------------------------------------------------- the module */
 
 static PyMethodDef functions[] = {
@@ -1622,6 +1685,8 @@ static PyMethodDef functions[] = {
     {"find_timestamp", kernel_find_timestamp, METH_VARARGS, "The first record at or after a time."},
     {"to_columns", kernel_to_columns, METH_VARARGS, "Runs of records as Arrow buffers."},
     {"from_columns", kernel_from_columns, METH_VARARGS, "Arrow buffers as records."},
+    {"murmur2", kernel_murmur2, METH_O, "Kafka's Murmur2 of some bytes, without a sign."},
+    {"hash_keys", kernel_hash_keys, METH_VARARGS, "What partitions are chosen by, for a column of keys."},
     {"siphash", kernel_siphash, METH_VARARGS, "SipHash-2-4 with 128 bits, for its test vectors."},
     {NULL}
 };

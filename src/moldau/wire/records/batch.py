@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import IntEnum, unique
 from operator import itemgetter
 from typing import Final
@@ -33,7 +34,7 @@ from moldau.wire.records.header import (
     Buffer,
     read_header,
 )
-from moldau.wire.records.record import Record, Run
+from moldau.wire.records.record import Encoded, Record, Run
 
 _CONTROL_KEY: Final = struct.Struct(">hh")
 _END_TRANSACTION_MARKER: Final = struct.Struct(">hi")
@@ -100,7 +101,67 @@ def encode_batch(
 
 def seal(payload: Buffer, header: BatchHeader, *, codec: Codec, level: int | None = None) -> bytes:
     """Compress a payload and put a header before it; length, magic, codec and CRC are made to agree."""
-    body = compress(codec, payload, level)
+    return _with_header(compress(codec, payload, level), header, codec)
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """Records, encoded and compressed: a batch but for the header, which says who sends them."""
+
+    body: Buffer
+    codec: Codec
+    count: int
+    base_timestamp: int
+    max_timestamp: int
+
+    @property
+    def size_bytes(self) -> int:
+        """How large the batch will be."""
+        return HEADER_BYTES + len(self.body)
+
+    def sealed(self, *, producer_id: int, producer_epoch: int, base_sequence: int) -> bytes:
+        """The batch as this producer sends it."""
+        header = BatchHeader(
+            base_offset=0,
+            batch_length=0,
+            leader_epoch=NO_LEADER_EPOCH,
+            magic=MAGIC,
+            crc=0,
+            attributes=0,
+            last_offset_delta=self.count - 1,
+            base_timestamp=self.base_timestamp,
+            max_timestamp=self.max_timestamp,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+            count=self.count,
+        )
+        return _with_header(self.body, header, self.codec)
+
+    def records(self) -> list[Record]:
+        """The records again, with offsets from 0 on."""
+        return kernel.decode(decompress(self.codec, self.body), self.count, 0, self.base_timestamp, None)
+
+    def halves(self) -> tuple[Packed, Packed]:
+        """The first half of the records, and the others."""
+        assert self.count > 1, "a single record has no halves"
+        records = self.records()
+        middle = self.count // 2
+        return self._part(records[:middle]), self._part(records[middle:])
+
+    def _part(self, records: list[Record]) -> Packed:
+        timestamps = [record.timestamp for record in records]
+        payload = kernel.encode(records, records[0].offset, timestamps[0])
+        return pack(Encoded(payload, len(records), timestamps[0], max(timestamps)), codec=self.codec)
+
+
+def pack(encoded: Encoded, *, codec: Codec, level: int | None = None) -> Packed:
+    """Compress what `columns.from_arrow` made."""
+    payload, count, base_timestamp, max_timestamp = encoded
+    return Packed(compress(codec, payload, level), codec, count, base_timestamp, max_timestamp)
+
+
+def _with_header(body: Buffer, header: BatchHeader, codec: Codec) -> bytes:
     sealed = header._replace(
         batch_length=BATCH_LENGTH_MIN + len(body),
         magic=MAGIC,

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from moldau.wire.records import kernel
 from moldau.wire.records.batch import payload_of, run_of
 from moldau.wire.records.compression import DECOMPRESSED_BYTES_MAX
 from moldau.wire.records.header import Buffer, check_crc, iter_headers
-from moldau.wire.records.record import HeaderColumn, Run, Strings
+from moldau.wire.records.record import Encoded, HeaderColumn, Run, Strings
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
-
-
-class Encoded(NamedTuple):
-    """Rows as the payload of a batch, with what its header must say about them."""
-
-    payload: bytes
-    row_count: int
-    base_timestamp: int
-    max_timestamp: int
+    from numpy.typing import NDArray
 
 
 def arrow_schema() -> pa.Schema:
@@ -110,6 +103,13 @@ def from_arrow(batch: pa.RecordBatch) -> Encoded:
     return Encoded(payload, batch.num_rows, base_timestamp, max_timestamp)
 
 
+def key_hashes(column: pa.Array) -> NDArray[np.int32]:
+    """For each key what the Java client takes modulo the number of partitions; -1 where it is null."""
+    import numpy as np
+
+    return np.frombuffer(kernel.hash_keys(len(column), _strings(column)), np.int32)
+
+
 def _as_text(keys: pa.Array) -> pa.Array:
     """Header keys as strings; those that are not UTF-8 lose characters, as they do in Kafka."""
     import pyarrow as pa
@@ -138,7 +138,7 @@ def _headers(column: pa.Array) -> HeaderColumn | None:
         return None
     validity, offsets = column.buffers()[:2]
     structs = column.values  # of the whole array: the offsets of a slice still refer to it
-    if structs.null_count:
+    if structs.null_count and column.flatten().null_count:
         raise ValueError("a header is null")
     keys, values = _strings(structs.field("key")), _strings(structs.field("value"))
     if not len(structs) or keys is None:

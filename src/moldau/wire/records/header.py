@@ -127,11 +127,17 @@ class BatchHeader(NamedTuple):
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """The header at `position`, taken at its word: length, magic and CRC are the caller's to check."""
     try:
-        return BatchHeader._make(HEADER.unpack_from(buffer, position))
+        # As `_make` does, without a call of its own: this is done for every batch.
+        return tuple.__new__(BatchHeader, HEADER.unpack_from(buffer, position))
     except struct.error:
         raise MalformedMessage(
             f"a batch header needs {HEADER_BYTES} bytes, {max(len(buffer) - position, 0)} are left"
         ) from None
+
+
+def placed(header: BatchHeader, *, base_offset: int, leader_epoch: int) -> BatchHeader:
+    """The header as it is once its batch has its place in a log; see `stamp`."""
+    return tuple.__new__(BatchHeader, (base_offset, header[1], leader_epoch, *header[3:]))
 
 
 def iter_headers(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
@@ -142,7 +148,7 @@ def iter_headers(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
     """
     position, end = 0, len(buffer)
     while end - position >= HEADER_BYTES:
-        header = BatchHeader._make(HEADER.unpack_from(buffer, position))
+        header: BatchHeader = tuple.__new__(BatchHeader, HEADER.unpack_from(buffer, position))
         check_framing(header)
         size = LOG_OVERHEAD_BYTES + header.batch_length
         if size > end - position:

@@ -24,6 +24,9 @@ for more than 64 KiB.
   Arrow buffers, without the records outside the range of offsets.
 - `from_columns(length, start, timestamps, keys, values, headers) -> (payload, base timestamp, max
   timestamp)`: rows of Arrow buffers as records; None for a column that is null throughout.
+- `murmur2(data) -> int`: Kafka's 32-bit Murmur2, without a sign.
+- `hash_keys(length, keys) -> bytes`: for each row of a column of keys an int32 in the machine's byte order:
+  what the Java client takes modulo the number of partitions, or -1 where the key is null.
 - `OffsetMap(slots, keys_max, secret)`: the latest offset of each key, for compaction. `put_all(payload,
   count, base_offset, offset_from=0)` returns how many records there was room for; `retained(payload, count,
   base_offset, keep_tombstones)` is the mask for `retain`: what is newer than all the map has seen is kept,
@@ -64,4 +67,6 @@ rebase_timestamps = implementation.rebase_timestamps
 find_timestamp = implementation.find_timestamp
 to_columns = implementation.to_columns
 from_columns = implementation.from_columns
+murmur2 = implementation.murmur2
+hash_keys = implementation.hash_keys
 OffsetMap = implementation.OffsetMap

@@ -6,6 +6,7 @@ where it is installed, takes the columns out of the interpreter: only the chain 
 
 from __future__ import annotations
 
+import struct
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, repeat
@@ -41,6 +42,9 @@ _UINT64_MAX = 2**64 - 1
 _VARINT_BYTES_MAX = 5
 _VARLONG_BYTES_MAX = 10
 _SECRET_BYTES = 16
+_UINT32 = 0xFFFFFFFF
+_MURMUR_SEED = 0x9747B28C
+_MURMUR_FACTOR = 0x5BD1E995
 _TABLE_COUNT_MIN = 16  # for fewer records a walk is faster than calling numpy thirty times
 
 _TOO_LARGE = "a record cannot be larger than 2 GiB"
@@ -801,6 +805,37 @@ def from_columns(
         header_column.put(tail, row)
         _put_record(out, 0, _int64(timestamp - base_timestamp), row, key, value, tail)
     return bytes(out), base_timestamp, max(times)
+
+
+# ---------------------------------------------------------------- keys to partitions
+
+
+def murmur2(data: Buffer) -> int:
+    """See `kernel.murmur2`."""
+    length = len(data)
+    words = length >> 2
+    hashed = _MURMUR_SEED ^ length
+    for word in struct.unpack_from(f"<{words}I", data):
+        word = word * _MURMUR_FACTOR & _UINT32  # noqa: PLW2901
+        word = (word ^ word >> 24) * _MURMUR_FACTOR & _UINT32  # noqa: PLW2901
+        hashed = hashed * _MURMUR_FACTOR & _UINT32 ^ word
+    if length & 3:
+        tail = int.from_bytes(data[words << 2 :], "little")
+        hashed = (hashed ^ tail) * _MURMUR_FACTOR & _UINT32
+    hashed = (hashed ^ hashed >> 13) * _MURMUR_FACTOR & _UINT32
+    return hashed ^ hashed >> 15
+
+
+def hash_keys(length: int, keys: Strings | None) -> bytes:
+    """See `kernel.hash_keys`."""
+    if not 0 <= length <= INT32_MAX:
+        raise ValueError("there are at least no rows and at most 2^31 - 1")
+    column = _StringColumn(keys, length)
+    hashes = (-1 if key is None else murmur2(key) & INT32_MAX for key in map(column.at, range(length)))
+    return array("i", hashes).tobytes()
+
+
+# ---------------------------------------------------------------- columns as they come
 
 
 def _check_rows(start: int, length: int, validity: Buffer | None, offsets: Buffer) -> None:

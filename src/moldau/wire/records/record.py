@@ -112,6 +112,15 @@ class ColumnBuffers(NamedTuple):
     header_value_data: Buffer
 
 
+class Encoded(NamedTuple):
+    """Records as the payload of a batch, with what its header must say about them."""
+
+    payload: bytes
+    row_count: int
+    base_timestamp: int
+    max_timestamp: int
+
+
 class MalformedRecord(MalformedMessage):
     """A record that breaks a rule of the format."""
 

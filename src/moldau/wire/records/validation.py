@@ -91,7 +91,11 @@ def accept(batch: Buffer, rules: TopicRules, *, now_ms: int) -> Accepted:
     compacted, whose keys must be there, or compresses differently; an uncompressed batch is always walked.
     """
     header = _checked_header(batch, rules)
-    payload = _opened(batch, header, rules) if _must_be_opened(header, rules) else None
+    payload: Buffer | None
+    if not header.attributes & fields.CODEC_MASK:
+        payload = memoryview(batch)[fields.HEADER_BYTES :]
+    else:
+        payload = _opened(batch, header, rules) if _must_be_opened(header, rules) else None
     max_timestamp, offset_delta = header.max_timestamp, header.last_offset_delta
     if payload is None:
         _check_timestamps_of_header(header, rules, now_ms)
@@ -115,13 +119,37 @@ def accept(batch: Buffer, rules: TopicRules, *, now_ms: int) -> Accepted:
     elif max_timestamp != header.max_timestamp or header.is_log_append_time:
         fields.stamp_create_time(writable, 0, max_timestamp)
         header = fields.read_header(writable)
-    return Accepted(writable, header, max_timestamp, offset_delta, log_append_time)
+    return tuple.__new__(Accepted, (writable, header, max_timestamp, offset_delta, log_append_time))
 
 
 def _checked_header(batch: Buffer, rules: TopicRules) -> BatchHeader:
     """The header of what must be exactly one batch, with the checks that need no record."""
     try:
         header = fields.read_header(batch)
+    except MalformedMessage as error:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
+    # All at once, as nearly every batch is sound; what is wrong with one that is not is found out below.
+    offset, length, _, magic, crc, attributes, delta, _, _, producer_id, _, sequence, count = header
+    size = fields.LOG_OVERHEAD_BYTES + length
+    if (
+        magic == fields.MAGIC
+        and length >= fields.BATCH_LENGTH_MIN
+        and size == len(batch)
+        and offset == 0
+        and size <= rules.message_bytes_max
+        and 0 <= delta == count - 1
+        and (sequence >= 0 or producer_id < 0)
+        and not attributes & fields.CONTROL_FLAG
+        and attributes & fields.CODEC_MASK <= _CODEC_MAX
+        and fields.crc_of(batch, 0, size) == crc
+    ):
+        return header
+    return _checked_step_by_step(batch, header, rules)
+
+
+def _checked_step_by_step(batch: Buffer, header: BatchHeader, rules: TopicRules) -> BatchHeader:
+    """The same checks in Kafka's order, each with its words."""
+    try:
         size = header.size_bytes
         if header.magic != fields.MAGIC:
             raise _invalid(f"a batch has magic {fields.MAGIC}, not {header.magic}")
@@ -153,7 +181,7 @@ def _checked_header(batch: Buffer, rules: TopicRules) -> BatchHeader:
 
 def _must_be_opened(header: BatchHeader, rules: TopicRules) -> bool:
     is_recompressed = rules.codec is not None and rules.codec != header.codec
-    return header.codec == Codec.NONE or rules.is_compacted or is_recompressed or header.is_log_append_time
+    return rules.is_compacted or is_recompressed or header.is_log_append_time
 
 
 def _opened(batch: Buffer, header: BatchHeader, rules: TopicRules) -> Buffer:

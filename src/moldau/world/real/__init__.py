@@ -16,6 +16,7 @@ from moldau.world.clock import LoopClock
 from moldau.world.ports import World
 from moldau.world.real.disk import RealDisk
 from moldau.world.real.network import RealNetwork
+from moldau.world.real.turns import TurnLoop
 from moldau.world.tasks import ScopedTasks
 
 T = TypeVar("T")
@@ -34,7 +35,7 @@ def real_world(directory: str, *, client_tls: ssl.SSLContext | None = None) -> W
 
 def run(work: Coroutine[object, object, T], *, is_uvloop_wanted: bool = False) -> T:
     """Run a coroutine on a real loop to its end; uvloop's if it is wanted and installed."""
-    factory = None
+    factory: Callable[[], asyncio.AbstractEventLoop] = TurnLoop
     if is_uvloop_wanted:
         with contextlib.suppress(ImportError):
             factory = importlib.import_module("uvloop").new_event_loop
@@ -46,7 +47,7 @@ class RealClock(LoopClock):
     """The Clock port on the machine's clocks: asked several times for each request, so without detours."""
 
     def __init__(self) -> None:
-        super().__init__(wall_ms=lambda: time.time_ns() // 1_000_000)
+        super().__init__(wall_ms=self.wall_ms)
 
     def now_ms(self) -> int:
         """Milliseconds that only rise; of no meaning outside this node."""
@@ -55,6 +56,10 @@ class RealClock(LoopClock):
     def now_us(self) -> int:
         """The same in microseconds."""
         return time.monotonic_ns() // 1_000
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970; may jump either way."""
+        return time.time_ns() // 1_000_000
 
 
 class RealRandomness:

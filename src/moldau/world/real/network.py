@@ -12,6 +12,7 @@ from moldau.world.ports import Address, Buffer, ConnectionLost, FileSlice, Recei
 from moldau.world.real.disk import RealFile
 from moldau.world.real.subject import subject_of
 from moldau.world.real.tls import server_context
+from moldau.world.real.turns import TurnLoop
 
 CONNECT_TIMEOUT_MS = 10_000
 # Smaller slices are cheaper to read and join than to give a system call of their own.
@@ -93,6 +94,9 @@ class RealConnection(asyncio.BufferedProtocol):
     def __init__(self, receiver: Receiver) -> None:
         self._receiver = receiver
         self._loop = asyncio.get_running_loop()
+        self._turns = self._loop if isinstance(self._loop, TurnLoop) else None
+        # What is sent at the end of the loop's turn, before everything in the queue.
+        self._outbox: list[bytes] = []
         self._queue: deque[Buffer | FileSlice] = deque()
         self._queued_bytes = 0
         # The transport owns its descriptor on the loop, so that we watch and send through a twin of it.
@@ -109,6 +113,25 @@ class RealConnection(asyncio.BufferedProtocol):
         """Queue `chunks`, in one write where possible; a large slice leaves by sendfile."""
         if self._is_closing or self._transport.is_closing():
             return
+        turns = self._turns
+        if turns is not None and turns.is_crowded and not self._queue:
+            # Only what cannot change meanwhile, and cannot fail as the read of a slice can.
+            buffers = [chunk for chunk in chunks if isinstance(chunk, bytes)]
+            if len(buffers) == len(chunks):
+                if not self._outbox:
+                    turns.at_end_of_turn(self._send_outbox)
+                self._outbox += buffers
+                return
+        self._send_outbox()
+        self._send_now(chunks)
+
+    def _send_outbox(self) -> None:
+        if self._outbox:
+            chunks, self._outbox = self._outbox, []
+            if not self._transport.is_closing():
+                self._send_now(chunks)
+
+    def _send_now(self, chunks: Sequence[Buffer | FileSlice]) -> None:
         for chunk in self._prepared(chunks):
             if self._queue or isinstance(chunk, FileSlice):
                 self._queue.append(chunk)
@@ -131,12 +154,14 @@ class RealConnection(asyncio.BufferedProtocol):
 
     def close(self) -> None:
         """Send what is queued, then end the connection."""
+        self._send_outbox()
         self._is_closing = True
         if not self._queue:
             self._transport.close()
 
     def abort(self) -> None:
         """End the connection now; what is queued is lost."""
+        self._outbox.clear()
         self._is_closing = True
         self._transport.abort()
 
@@ -177,6 +202,7 @@ class RealConnection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """End."""
         self._stop_watching()
+        self._outbox.clear()
         self._queue.clear()
         self._queued_bytes = 0
         self._receiver.disconnected(exc and ConnectionLost(f"{self.peer}: {exc}"))

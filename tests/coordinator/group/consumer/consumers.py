@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from coordinator.group.live import GROUP, Asked, Live
 
@@ -23,6 +23,7 @@ from moldau.wire.messages.consumer_groups import (
 )
 from moldau.wire.messages.metadata_records import (
     ConfigRecord,
+    PartitionChangeRecord,
     PartitionRecord,
     RegisterBrokerRecord,
     RemoveTopicRecord,
@@ -80,6 +81,23 @@ class Consumers(Live):
             TopicRecord(name=name, topic_id=topic_id), *(_partition(topic_id, each) for each in range(count))
         )
 
+    def place(self, name: str, *replicas: Sequence[int]) -> None:
+        """Put each partition of a topic on certain brokers: 1 is in rack a, 2 in b and 3 in c."""
+        topic_id = self.topic_id(name)
+        self.change(
+            *(
+                PartitionChangeRecord(
+                    topic_id=topic_id,
+                    partition_id=index,
+                    replicas=[*nodes],
+                    directories=[_uuid(500)] * len(nodes),
+                    isr=[*nodes],
+                    leader=nodes[0],
+                )
+                for index, nodes in enumerate(replicas)
+            )
+        )
+
     def grow(self, name: str, count: int) -> None:
         topic = self.image.topics[TopicName(name)]
         self.change(*(_partition(topic.id, each) for each in range(len(topic.partitions), count)))
@@ -134,7 +152,7 @@ class Consumers(Live):
         """Why the group was assigned anew, as sentences."""
         return [
             " ".join(filter(None, (cause.member_id, cause.what.value)))
-            for rebalance in self.shard.consumer.rebalances(GROUP)
+            for rebalance in self.shard.state.histories.of(GROUP)
             for cause in rebalance.causes
         ]
 
@@ -228,6 +246,7 @@ class Consumer:
         regex: str | None = None,
         instance: str | None = None,
         assignor: str | None = None,
+        rack: str | None = None,
     ) -> None:
         self.group = group
         self.member_id = member_id
@@ -235,6 +254,7 @@ class Consumer:
         self.regex = regex
         self.instance = instance
         self.assignor = assignor
+        self.rack = rack
         self.epoch = 0
         self.owned: list[Partition] = []
         self._said: list[Partition] | None = None
@@ -254,6 +274,7 @@ class Consumer:
             owned=self.owned,
             instance=self.instance,
             assignor=self.assignor,
+            rack=self.rack,
             rebalance_timeout_ms=REBALANCE_TIMEOUT_MS,
         )
 

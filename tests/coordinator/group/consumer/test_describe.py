@@ -3,7 +3,7 @@
 from coordinator.group.consumer.consumers import Consumer, Consumers, settle
 from coordinator.group.live import GROUP
 
-from moldau.coordinator.group.consumer.history import Cause, What
+from moldau.coordinator.group.history import Cause, What
 from moldau.model.errors import ErrorCode
 from moldau.wire.messages.consumer_groups import (
     ConsumerGroupDescribeAssignment,
@@ -90,7 +90,7 @@ def test_only_an_empty_group_is_deleted_and_with_it_all_that_the_log_says_of_it(
     assert GROUP not in group.shard.state.groups
     newest = {(type(key), str(key)): value for key, value in group.log}
     assert set(newest.values()) == {None}
-    assert group.shard.consumer.rebalances(GROUP) == ()
+    assert group.shard.state.histories.of(GROUP) == ()
 
 
 def test_the_group_remembers_why_it_was_assigned_anew_who_it_was_and_when() -> None:
@@ -101,7 +101,7 @@ def test_the_group_remembers_why_it_was_assigned_anew_who_it_was_and_when() -> N
     settle(a, b)
     group.wait(1000)
     b.leave()
-    first, second, third = group.shard.consumer.rebalances(GROUP)
+    first, second, third = group.shard.state.histories.of(GROUP)
     assert [each.epoch for each in (first, second, third)] == [2, 3, 4]
     assert second.wall_ms - first.wall_ms == third.wall_ms - second.wall_ms == 1000
     assert first.causes == (Cause(What.JOINED, "a", "ada at /127.0.0.1"),)
@@ -114,5 +114,5 @@ def test_the_group_remembers_no_more_than_the_latest() -> None:
     a = Consumer(group, "a", "t").join()
     for number in range(50):
         a.subscribe("t", f"u{number}")
-    found = group.shard.consumer.rebalances(GROUP)
+    found = group.shard.state.histories.of(GROUP)
     assert (len(found), found[-1].epoch) == (32, 52)

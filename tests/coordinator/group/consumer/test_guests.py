@@ -23,6 +23,7 @@ def rest(*members: Consumer | Classic) -> None:
     raise AssertionError("they do not come to rest")
 
 
+@pytest.mark.behaviour(66)
 @pytest.mark.parametrize("is_cooperative", [False, True])
 def test_a_classic_member_joins_a_consumer_group_and_gets_its_share(is_cooperative: bool) -> None:
     group = Consumers({"t": 4})
@@ -240,6 +241,7 @@ def test_leaving_alone_in_an_old_version() -> None:
     assert group.ask(request, version=2).reply(LeaveGroupResponse).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
+@pytest.mark.behaviour(66)
 def test_commits_of_classic_members_hold_for_their_generation() -> None:
     group = Consumers({"t": 4})
     a = Consumer(group, "a", "t").join()

@@ -14,6 +14,7 @@ FULL: dict[str, object] = {"topics": ["t"], "owned": [], "rebalance_timeout_ms":
 # --------------------------------------------------------------------------------------- joining, staying
 
 
+@pytest.mark.behaviour(62)
 def test_the_first_member_gets_everything_at_once() -> None:
     group = Consumers({"t": 3})
     reply = group.enter("a").reply(ConsumerGroupHeartbeatResponse)
@@ -23,6 +24,7 @@ def test_the_first_member_gets_everything_at_once() -> None:
     assert group.state == "Stable"
 
 
+@pytest.mark.behaviour(62)
 def test_a_member_without_an_id_is_given_one_up_to_version_0() -> None:
     group = Consumers()
     given = group.enter("", version=0).reply(ConsumerGroupHeartbeatResponse).member_id
@@ -37,6 +39,7 @@ def test_a_heartbeat_that_changes_nothing_writes_nothing_and_brings_no_assignmen
     assert (reply.member_epoch, reply.assignment, len(group.log)) == (2, None, written)
 
 
+@pytest.mark.behaviour(62)
 def test_a_member_that_says_everything_hears_everything() -> None:
     group = Consumers()
     a = Consumer(group, "a", "t").join()
@@ -44,6 +47,7 @@ def test_a_member_that_says_everything_hears_everything() -> None:
     assert reply.assignment is not None
 
 
+@pytest.mark.behaviour(62)
 def test_what_a_heartbeat_does_not_say_has_not_changed() -> None:
     group = Consumers()
     asked = group.enter("a", rack="a", assignor="range")
@@ -105,6 +109,7 @@ def test_groups_of_other_topics_are_left_alone() -> None:
 # ------------------------------------------------------------------------------------------- handing over
 
 
+@pytest.mark.behaviour(63)
 def test_a_partition_is_handed_over_only_when_its_owner_has_given_it_up() -> None:
     group = Consumers({"t": 2})
     a = Consumer(group, "a", "t").join()
@@ -123,6 +128,7 @@ def test_a_partition_is_handed_over_only_when_its_owner_has_given_it_up() -> Non
     assert (group.has("a"), group.state) == (["t0"], "Stable")
 
 
+@pytest.mark.behaviour(63)
 def test_a_member_that_gives_up_stays_in_its_epoch_until_it_has() -> None:
     group = Consumers({"t": 2})
     a = Consumer(group, "a", "t").join()
@@ -131,6 +137,7 @@ def test_a_member_that_gives_up_stays_in_its_epoch_until_it_has() -> None:
     assert a.beat().epoch == 3
 
 
+@pytest.mark.behaviour(63)
 def test_a_member_that_still_has_what_it_is_to_give_up_is_told_again_and_no_more() -> None:
     group = Consumers({"t": 2})
     a = Consumer(group, "a", "t").join()
@@ -164,6 +171,7 @@ def test_a_member_that_wants_no_topic_any_more_gives_all_up() -> None:
     assert sorted(a.names + b.names) == ["t0", "t1", "u0", "u1"]
 
 
+@pytest.mark.behaviour(64)
 def test_commits_hold_for_the_epoch_in_which_a_partition_came() -> None:
     group = Consumers({"t": 2})
     a = Consumer(group, "a", "t").join()
@@ -187,6 +195,7 @@ def test_commits_hold_for_the_epoch_in_which_a_partition_came() -> None:
 # ------------------------------------------------------------------------------------------- lost replies
 
 
+@pytest.mark.behaviour(64)
 def test_a_member_whose_reply_was_lost_may_come_with_its_last_epoch() -> None:
     group = Consumers({"t": 2})
     a = Consumer(group, "a", "t").join()
@@ -202,6 +211,7 @@ def test_a_member_whose_reply_was_lost_may_come_with_its_last_epoch() -> None:
     assert (a.names, b.names) == (["t0"], ["t1"])
 
 
+@pytest.mark.behaviour(64)
 def test_a_member_with_its_last_epoch_and_more_than_it_was_given_is_fenced() -> None:
     group = Consumers({"t": 2})
     a = Consumer(group, "a", "t").join()
@@ -214,6 +224,7 @@ def test_a_member_with_its_last_epoch_and_more_than_it_was_given_is_fenced() -> 
     assert group.beat("a", 2, owned=[("t", 0)]).code is ErrorCode.NONE
 
 
+@pytest.mark.behaviour(64)
 @pytest.mark.parametrize("epoch", [1, 4, 99])
 def test_a_member_with_an_epoch_that_is_not_its_own_is_fenced(epoch: int) -> None:
     group = Consumers()
@@ -222,6 +233,7 @@ def test_a_member_with_an_epoch_that_is_not_its_own_is_fenced(epoch: int) -> Non
     assert group.beat("a", epoch, owned=[]).code is ErrorCode.FENCED_MEMBER_EPOCH
 
 
+@pytest.mark.behaviour(64)
 def test_a_fenced_member_joins_again_under_its_id() -> None:
     group = Consumers({"t": 2})
     a = Consumer(group, "a", "t").join()
@@ -263,6 +275,7 @@ def test_the_last_to_leave_leaves_an_empty_group() -> None:
     assert Consumer(group, "b", "t").join().names
 
 
+@pytest.mark.behaviour(62)
 def test_the_reply_to_who_leaves_has_the_epoch_with_which_it_left() -> None:
     group = Consumers()
     Consumer(group, "a", "t").join()
@@ -284,6 +297,7 @@ def test_a_member_that_is_silent_for_longer_than_a_session_is_cast_out() -> None
     assert b.beat().names == ["t0", "t1"]
 
 
+@pytest.mark.behaviour(63)
 def test_a_member_that_gives_nothing_up_is_cast_out_after_its_rebalance_timeout() -> None:
     group = Consumers({"t": 2})
     a = Consumer(group, "a", "t").join()
@@ -362,6 +376,7 @@ def test_who_does_not_join_is_not_let_into_a_group_that_is_not_there() -> None:
         assert group.beat("a", epoch).code is ErrorCode.GROUP_ID_NOT_FOUND
 
 
+@pytest.mark.behaviour(64)
 def test_somebody_unknown_is_told_so() -> None:
     group = Consumers()
     Consumer(group, "a", "t").join()
@@ -389,6 +404,7 @@ def test_what_would_not_fit_into_a_record_is_refused_and_changes_nothing() -> No
 # ----------------------------------------------------------------------------------------------- settings
 
 
+@pytest.mark.behaviour(65)
 @pytest.mark.honours("consumer.heartbeat.interval.ms", "group.consumer.heartbeat.interval.ms")
 @pytest.mark.honours("group.consumer.min.heartbeat.interval.ms", "group.consumer.max.heartbeat.interval.ms")
 @pytest.mark.parametrize(("asked_for", "given"), [("8000", 8000), ("20", 5000), ("20000", 15000)])
@@ -405,6 +421,7 @@ def test_a_group_may_have_its_own_heartbeat_interval_within_the_brokers_bounds(
     )
 
 
+@pytest.mark.behaviour(65)
 @pytest.mark.honours("group.consumer.min.session.timeout.ms", "group.consumer.max.session.timeout.ms")
 @pytest.mark.parametrize(("asked_for", "given"), [("50000", 50_000), ("10", 45_000), ("90000", 60_000)])
 def test_a_group_may_have_its_own_session_timeout_within_the_brokers_bounds(

@@ -21,6 +21,7 @@ def regex_records(group: Consumers) -> list[tuple[str, list[str] | None]]:
     return found
 
 
+@pytest.mark.behaviour(65)
 def test_a_member_reads_the_topics_whose_whole_name_matches() -> None:
     group = Consumers({"orders-eu": 1, "orders-us": 1, "old-orders-eu": 1, "other": 1})
     a = Consumer(group, "a", regex="orders-.*").join()
@@ -34,6 +35,7 @@ def test_names_and_an_expression_add_up() -> None:
     assert a.names == ["orders-eu0", "other0"]
 
 
+@pytest.mark.behaviour(65)
 def test_topics_that_come_and_go_are_noticed() -> None:
     group = Consumers({"orders-eu": 1})
     a = Consumer(group, "a", regex="orders-.*").join()
@@ -92,6 +94,7 @@ def test_a_member_may_go_from_an_expression_to_names() -> None:
     assert (a.names, group.consumers.regexes) == (["other0"], {})
 
 
+@pytest.mark.behaviour(65)
 @pytest.mark.parametrize("regex", ["(", "[a", "*", "(?=x)", r"(a)\1", "a{1001}"])
 def test_what_re2_does_not_understand_is_refused_and_changes_nothing(regex: str) -> None:
     group = Consumers()

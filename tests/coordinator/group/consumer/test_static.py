@@ -1,5 +1,6 @@
 """Static members: they come back to what they had."""
 
+import pytest
 from coordinator.group.consumer.consumers import Consumer, Consumers, settle
 
 from moldau.model.errors import ErrorCode
@@ -25,6 +26,7 @@ def test_a_static_member_that_left_for_a_while_comes_back_to_what_it_had_and_nob
     assert list(group.consumers.members) == ["b", "a2"]
 
 
+@pytest.mark.behaviour(62)
 def test_the_reply_to_who_leaves_for_a_while_says_so() -> None:
     group = Consumers()
     two(group)
@@ -63,6 +65,7 @@ def test_a_static_member_may_leave_for_good() -> None:
     assert b.beat().names == ["t0", "t1", "t2", "t3"]
 
 
+@pytest.mark.behaviour(64)
 def test_an_instance_that_has_not_left_is_not_given_away() -> None:
     group = Consumers()
     two(group)

@@ -4,23 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from moldau.coordinator.group.assignors.assignment import PartitionCounts, Partitions, Subscriber
+from moldau.coordinator.group.assignors.assignment import (
+    NO_RACKS,
+    PartitionCounts,
+    PartitionRacks,
+    Partitions,
+    Subscriber,
+)
 from moldau.coordinator.group.assignors.dealing import deal
+from moldau.coordinator.group.assignors.nearness import (
+    Bundle,
+    bundles_of,
+    has_near_and_far,
+    near_to_members,
+)
 from moldau.coordinator.group.assignors.uneven import assign_unevenly
 from moldau.model.ids import TopicId
 
 _TopicPartition = tuple[TopicId, int]
 
 
-def assign_uniformly(members: Sequence[Subscriber], counts: PartitionCounts) -> dict[str, Partitions]:
-    """Balance before stickiness; racks play no part, as in Kafka 4.3."""
+def assign_uniformly(
+    members: Sequence[Subscriber], counts: PartitionCounts, racks: PartitionRacks = NO_RACKS
+) -> dict[str, Partitions]:
+    """Balance before nearness before stickiness."""
     ordered = sorted(members, key=lambda member: member.member_id)
     if not ordered:
         return {}
     topics = ordered[0].topics
     if all(member.topics is topics or member.topics == topics for member in ordered):
-        return _assign_evenly(ordered, counts)
-    return assign_unevenly(ordered, counts)
+        assigned = _assign_evenly(ordered, counts)
+    else:
+        assigned = assign_unevenly(ordered, counts)
+    if not has_near_and_far(ordered, racks):
+        return assigned
+    wanted = dict.fromkeys(topic for member in ordered for topic in member.topics)
+    # Within a topic first, so that it stays spread over as many members as it was.
+    assigned = near_to_members(assigned, ordered, racks, [bundles_of(counts, [topic]) for topic in wanted])
+    alike: dict[tuple[TopicId, ...], list[Bundle]] = {}
+    for member in ordered:
+        bundles = [
+            ((topic, each),) for topic, numbers in assigned[member.member_id].items() for each in numbers
+        ]
+        alike.setdefault(member.topics, []).extend(bundles)
+    return near_to_members(assigned, ordered, racks, [*alike.values()])
 
 
 def _assign_evenly(members: Sequence[Subscriber], counts: PartitionCounts) -> dict[str, Partitions]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from moldau.coordinator.group.group import Group, GroupKind, PartitionCheck
+from moldau.coordinator.group.history import Cause
 from moldau.coordinator.group.records import NO_TIMESTAMP, classic_group
 from moldau.coordinator.shard import CoordinatorRecord, Ticket
 from moldau.coordinator.timers import Timer
@@ -141,7 +142,9 @@ class ClassicGroup(Group):
         "_assignments",
         "_subscribed",
         "_support",
+        "causes",
         "generation",
+        "is_dismissed",
         "leader_id",
         "logged",
         "members",
@@ -176,6 +179,10 @@ class ClassicGroup(Group):
         """Who was given an id and has to join with it."""
         self.waiting_count = 0
         """How many members have joined and wait for the others."""
+        self.causes: list[Cause] = []
+        """Why there will be another generation."""
+        self.is_dismissed = False
+        """Whether it has become a group of another kind."""
         self.rebalance: Timer[object] | None = None
         self.syncing: Timer[object] | None = None
         self._assignments: dict[str, bytes] = {}

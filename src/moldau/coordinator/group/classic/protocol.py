@@ -23,7 +23,18 @@ from moldau.coordinator.group.classic.group import (
     State,
 )
 from moldau.coordinator.group.classic.guests import Guests
+from moldau.coordinator.group.classic.replies import (
+    LEAVE_SEVERAL,
+    UNKNOWN_MEMBER,
+    joined,
+    left,
+    no_join,
+    no_sync,
+    not_joined,
+    synced,
+)
 from moldau.coordinator.group.group import Group, GroupKind
+from moldau.coordinator.group.history import Cause, What, person
 from moldau.coordinator.group.part import Alarm, Applier, Decider
 from moldau.coordinator.group.records import size_of
 from moldau.coordinator.group.state import GroupState
@@ -46,28 +57,20 @@ from moldau.wire.messages.groups import (
     HeartbeatRequest,
     HeartbeatResponse,
     JoinGroupRequest,
-    JoinGroupResponse,
-    JoinGroupResponseMember,
     LeaveGroupRequest,
-    LeaveGroupResponse,
     MemberIdentity,
-    MemberResponse,
     SyncGroupRequest,
-    SyncGroupResponse,
 )
 
-UNKNOWN_MEMBER: Final = ""
-NO_LEADER: Final = ""
-NO_GENERATION: Final = -1
 # The versions that bring something along.
 _REBALANCE_TIMEOUT: Final = 1
 _MEMBER_ID_REQUIRED: Final = 4
-_NULL_PROTOCOL: Final = 7
 _SKIP_ASSIGNMENT: Final = 9
-_LEAVE_SEVERAL: Final = 3
 # A new member has no id yet to send heartbeats with, and its connection is not read while its join is parked.
 # So it is let go after this long; one that is still there tries again.
 _NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * MINUTE_MS
+# Thousands may come at once, and the first ones tell enough.
+_CAUSES_MAX: Final = 100
 
 Decided = ShardDecision[Response | None]
 
@@ -147,7 +150,7 @@ class ClassicProtocol:
             if isinstance(group, ClassicGroup):
                 for pending in group.pending.values():
                     pending.cancel()
-                self._state.forget(group)
+                self._state.forget(group, is_moved=group.is_dismissed)
             return
         if not isinstance(group, ClassicGroup):
             group = self._groups[key.group] = ClassicGroup(key.group)
@@ -175,11 +178,11 @@ class ClassicProtocol:
         settings, timeout_ms = circumstances.settings, request.session_timeout_ms
         member_id = request.member_id
         if not request.group_id:
-            return _not_joined(ErrorCode.INVALID_GROUP_ID, member_id, ticket)
+            return not_joined(ErrorCode.INVALID_GROUP_ID, member_id, ticket)
         if not (
             settings[GROUP_MIN_SESSION_TIMEOUT_MS] <= timeout_ms <= settings[GROUP_MAX_SESSION_TIMEOUT_MS]
         ):
-            return _not_joined(ErrorCode.INVALID_SESSION_TIMEOUT, member_id, ticket)
+            return not_joined(ErrorCode.INVALID_SESSION_TIMEOUT, member_id, ticket)
         draft = Draft()
         found = self._groups.get(request.group_id)
         if isinstance(found, ClassicGroup):
@@ -187,12 +190,12 @@ class ClassicProtocol:
         if found is not None:
             guests = self._guests.get(found.kind)
             if guests is None or (found.is_empty and not guests.may_become_classic):
-                return _not_joined(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, UNKNOWN_MEMBER, ticket)
+                return not_joined(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, UNKNOWN_MEMBER, ticket)
             if not found.is_empty:
                 return guests.join(request, ticket, circumstances)
             draft.records += found.tombstones()
         if member_id:
-            return _not_joined(ErrorCode.UNKNOWN_MEMBER_ID, member_id, ticket)
+            return not_joined(ErrorCode.UNKNOWN_MEMBER_ID, member_id, ticket)
         group = ClassicGroup(request.group_id)
         reply = self._join(group, request, ticket, draft, circumstances)
         if group.is_unheard_of:
@@ -213,21 +216,21 @@ class ClassicProtocol:
         member_id = request.member_id
         if not _has_room(group, member_id, circumstances.settings[GROUP_MAX_SIZE]):
             self._turn_away(group, member_id, draft, circumstances)
-            return _no_join(ErrorCode.GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER, ticket)
+            return no_join(ErrorCode.GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER, ticket)
         if not group.supports(request.protocol_type, request.protocols):
-            return _no_join(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id, ticket)
+            return no_join(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id, ticket)
         if not member_id:
             return self._join_new(group, request, ticket, draft, circumstances)
         if member_id in group.pending:
             if request.group_instance_id is not None:
                 # Static members are not asked to come again, so it was somebody else who got this id.
-                return _no_join(ErrorCode.UNKNOWN_MEMBER_ID, member_id, ticket)
+                return no_join(ErrorCode.UNKNOWN_MEMBER_ID, member_id, ticket)
             self._add(group, member_id, request, ticket, draft, circumstances)
             return None
         try:
             member = group.member(member_id, request.group_instance_id)
         except KafkaError as error:
-            return _no_join(error.code, member_id, ticket)
+            return no_join(error.code, member_id, ticket)
         return self._join_again(group, member, request, ticket, draft, circumstances)
 
     def _join_new(
@@ -251,7 +254,7 @@ class ClassicProtocol:
             # Else a client whose connection breaks leaves a member behind with each attempt (KIP-394).
             timer = group.pending[new_id] = Timer[object](PendingOver(group, new_id))
             self._timers.set(timer, circumstances.now_ms + request.session_timeout_ms)
-            return _no_join(ErrorCode.MEMBER_ID_REQUIRED, new_id, ticket)
+            return no_join(ErrorCode.MEMBER_ID_REQUIRED, new_id, ticket)
         self._add(group, new_id, request, ticket, draft, circumstances)
         return None
 
@@ -279,6 +282,7 @@ class ClassicProtocol:
             is_new=True,
         )
         group.add(member)
+        _note(group, What.JOINED, member)
         self._park_join(group, member, ticket, draft)
         self._expect(group, member, circumstances, timeout_ms=_NEW_MEMBER_JOIN_TIMEOUT_MS)
         self._rebalance(group, draft, circumstances)
@@ -297,10 +301,12 @@ class ClassicProtocol:
         match group.state:
             case CompletingRebalance() if is_unchanged:
                 # It may not have got the first reply.
-                return _joined(group, member, ticket, is_leader=is_leader)
+                return joined(group, member, ticket, is_leader=is_leader)
             case Stable() if is_unchanged and not is_leader:
-                return _joined(group, member, ticket, is_leader=False)
+                return joined(group, member, ticket, is_leader=False)
         # A leader that joins again has seen something change that concerns the assignment.
+        if not isinstance(group.state, PreparingRebalance):
+            _note(group, What.LEADER_JOINED if is_unchanged else What.JOINED_ANEW, member)
         group.update(
             member,
             request.protocols,
@@ -324,8 +330,8 @@ class ClassicProtocol:
         """A static member is back after a restart, and takes the place of what is left of itself."""
         old_id, old_leader_id = member.member_id, group.leader_id
         assignments = {each_id: group.assignment(each_id) for each_id in group.members}
-        self._answer_join(group, member, _no_join(ErrorCode.FENCED_INSTANCE_ID, old_id, member.join), draft)
-        self._answer_sync(member, _no_sync(ErrorCode.FENCED_INSTANCE_ID), draft)
+        self._answer_join(group, member, no_join(ErrorCode.FENCED_INSTANCE_ID, old_id, member.join), draft)
+        self._answer_sync(member, no_sync(ErrorCode.FENCED_INSTANCE_ID), draft)
         group.replace(member, new_id)
         group.update(
             member,
@@ -340,9 +346,10 @@ class ClassicProtocol:
             draft.records.append(group.to_record(assignments))
             is_leader = group.leader_id == new_id
             if ticket.version >= _SKIP_ASSIGNMENT:
-                return _joined(group, member, ticket, is_leader=is_leader, skip_assignment=is_leader)
+                return joined(group, member, ticket, is_leader=is_leader, skip_assignment=is_leader)
             # A leader that cannot be told to keep the assignment must not know that it is the leader.
-            return _joined(group, member, ticket, is_leader=False, leader_id=old_leader_id)
+            return joined(group, member, ticket, is_leader=False, leader_id=old_leader_id)
+        _note(group, What.RETURNED, member)
         self._park_join(group, member, ticket, draft)
         self._rebalance(group, draft, circumstances)
         return None
@@ -376,7 +383,7 @@ class ClassicProtocol:
         if isinstance(group.state, CompletingRebalance):
             for member in group.members.values():
                 if member.sync is not None:
-                    self._answer_sync(member, _no_sync(ErrorCode.REBALANCE_IN_PROGRESS), draft)
+                    self._answer_sync(member, no_sync(ErrorCode.REBALANCE_IN_PROGRESS), draft)
                     self._expect(group, member, circumstances)
         if group.syncing is not None:
             group.syncing.cancel()
@@ -404,12 +411,17 @@ class ClassicProtocol:
         group.rebalance.cancel()
         for member in list(group.members.values()):
             if member.join is None and member.instance_id is None:
+                _note(group, What.JOIN_OVER, member)
                 self._remove(group, member, draft)
         if not group.elect_joined_leader() and group.members:
             # Only static members are left, and none of them is here: wait until they come, or expire.
             self._timers.set(group.rebalance, circumstances.now_ms + group.rebalance_timeout_ms())
             return
         group.generation += 1
+        causes, group.causes = group.causes, []
+        self._state.histories.add(
+            group.group_id, wall_ms=circumstances.wall_ms, epoch=group.generation, causes=causes
+        )
         if not group.members:
             group.protocol = None
             _enter(group, Empty(), circumstances)
@@ -420,8 +432,8 @@ class ClassicProtocol:
         for member in group.members.values():
             if member.join is not None:
                 is_leader = member.member_id == group.leader_id
-                joined = _joined(group, member, member.join, is_leader=is_leader)
-                self._answer_join(group, member, joined, draft)
+                reply = joined(group, member, member.join, is_leader=is_leader)
+                self._answer_join(group, member, reply, draft)
             member.is_new = False
             self._expect(group, member, circumstances)
         if group.syncing is None:
@@ -449,7 +461,7 @@ class ClassicProtocol:
                 return self._sync(group, member, request, ticket, circumstances)
             case Stable():
                 self._has_synced(group, group.state, member)
-                return Decision(_synced(group, group.assignment(member.member_id)))
+                return Decision(synced(group, group.assignment(member.member_id)))
         raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
 
     def _sync(
@@ -464,7 +476,7 @@ class ClassicProtocol:
         state = group.state
         assert isinstance(state, CompletingRebalance)
         if member.sync is not None:
-            self._answer_sync(member, _no_sync(ErrorCode.REBALANCE_IN_PROGRESS), draft)
+            self._answer_sync(member, no_sync(ErrorCode.REBALANCE_IN_PROGRESS), draft)
         member.sync = ticket
         self._has_synced(group, state, member)
         if member.member_id != group.leader_id:
@@ -473,7 +485,7 @@ class ClassicProtocol:
         record = group.to_record(assignments)
         if size_of(record) > circumstances.batch_bytes_max:
             for each in group.members.values():
-                self._answer_sync(each, _no_sync(ErrorCode.UNKNOWN_SERVER_ERROR), draft)
+                self._answer_sync(each, no_sync(ErrorCode.UNKNOWN_SERVER_ERROR), draft)
             self._prepare_rebalance(group, draft, circumstances)
             return draft.decision(None)
         draft.records.append(record)
@@ -481,7 +493,7 @@ class ClassicProtocol:
             if each.sync is not None:
                 # Those that were waited upon could not expire, and now they can.
                 self._expect(group, each, circumstances)
-                self._answer_sync(each, _synced(group, assignments.get(each.member_id, NO_ASSIGNMENT)), draft)
+                self._answer_sync(each, synced(group, assignments.get(each.member_id, NO_ASSIGNMENT)), draft)
         _enter(group, Stable(state.unsynced), circumstances)
         return draft.decision(None)
 
@@ -508,14 +520,14 @@ class ClassicProtocol:
     def leave(self, request: LeaveGroupRequest, ticket: Ticket, circumstances: Circumstances) -> Decided:
         """Let members go that ask for it, or that an admin names by their instance ids."""
         leaving = request.members
-        if ticket.version < _LEAVE_SEVERAL:
+        if ticket.version < LEAVE_SEVERAL:
             leaving = [MemberIdentity(member_id=request.member_id)]
         try:
             found = self._existing(request.group_id)
         except KafkaError as error:
             if error.code is not ErrorCode.UNKNOWN_MEMBER_ID:
                 raise
-            return Decision(_left(leaving, [error.code] * len(leaving), ticket))
+            return Decision(left(leaving, [error.code] * len(leaving), ticket))
         if not isinstance(found, ClassicGroup):
             return self._guests[found.kind].leave(request, ticket, circumstances)
         draft = Draft()
@@ -523,7 +535,7 @@ class ClassicProtocol:
         if ErrorCode.NONE in codes and not isinstance(found.state, Empty):
             self._rebalance(found, draft, circumstances)
         self._forget_if_unused(found)
-        return draft.decision(_left(leaving, codes, ticket))
+        return draft.decision(left(leaving, codes, ticket))
 
     def _leave(self, group: ClassicGroup, leaving: MemberIdentity, draft: Draft) -> ErrorCode:
         member_id, instance_id = leaving.member_id, leaving.group_instance_id
@@ -537,14 +549,15 @@ class ClassicProtocol:
             member = group.member(member_id, instance_id)
         except KafkaError as error:
             return error.code
+        _note(group, What.LEFT, member)
         self._remove(group, member, draft)
         return ErrorCode.NONE
 
     def _remove(self, group: ClassicGroup, member: Member, draft: Draft) -> None:
         # A client that is still there joins again.
-        join = _no_join(ErrorCode.UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER, member.join)
+        join = no_join(ErrorCode.UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER, member.join)
         self._answer_join(group, member, join, draft)
-        self._answer_sync(member, _no_sync(ErrorCode.UNKNOWN_MEMBER_ID), draft)
+        self._answer_sync(member, no_sync(ErrorCode.UNKNOWN_MEMBER_ID), draft)
         group.remove(member)
 
     # ------------------------------------------------------------ when somebody is late
@@ -557,6 +570,7 @@ class ClassicProtocol:
         if member.is_waited_upon:
             # Its time begins anew when it is answered.
             return
+        _note(group, What.SESSION_OVER, member)
         self._remove(group, member, draft)
         if isinstance(group.state, PreparingRebalance):
             self._complete_if_all_joined(group, draft, circumstances)
@@ -590,6 +604,7 @@ class ClassicProtocol:
             return
         late = [group.members[member_id] for member_id in state.unsynced]
         for member in late:
+            _note(group, What.SYNC_OVER, member)
             self._remove(group, member, draft)
         if late:
             self._prepare_rebalance(group, draft, circumstances)
@@ -604,14 +619,16 @@ class ClassicProtocol:
         for member in group.members.values():
             self._expect(group, member, circumstances)
         if not is_settled:
+            group.causes.append(Cause(What.MOVED))
             self._prepare_rebalance(group, draft, circumstances)
 
     def dismiss(self, group: ClassicGroup, draft: Draft) -> None:
         """The group is of another kind now, which expects its members to join again."""
+        group.is_dismissed = True
         for member in group.members.values():
-            join = _no_join(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id, member.join)
+            join = no_join(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id, member.join)
             self._answer_join(group, member, join, draft)
-            self._answer_sync(member, _no_sync(ErrorCode.REBALANCE_IN_PROGRESS), draft)
+            self._answer_sync(member, no_sync(ErrorCode.REBALANCE_IN_PROGRESS), draft)
             if member.session is not None:
                 member.session.cancel()
         for timer in (group.rebalance, group.syncing, *group.pending.values()):
@@ -654,7 +671,7 @@ class ClassicProtocol:
     def _park_join(self, group: ClassicGroup, member: Member, ticket: Ticket, draft: Draft) -> None:
         if member.join is not None:
             # It has asked before, and most likely given up that connection.
-            again = _no_join(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id, member.join)
+            again = no_join(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id, member.join)
             self._answer_join(group, member, again, draft)
         member.join = ticket
         group.waiting_count += 1
@@ -669,82 +686,6 @@ class ClassicProtocol:
         if member.sync is not None:
             draft.reply(member.sync, reply)
             member.sync = None
-
-
-# ---------------------------------------------------------------------------------------------- the replies
-
-
-def _not_joined(code: ErrorCode, member_id: str, ticket: Ticket) -> Decided:
-    return Decision(_no_join(code, member_id, ticket))
-
-
-def _no_join(code: ErrorCode, member_id: str, ticket: Ticket | None) -> JoinGroupResponse:
-    return JoinGroupResponse(
-        error_code=code,
-        generation_id=NO_GENERATION,
-        protocol_name=None if ticket is not None and ticket.version >= _NULL_PROTOCOL else "",
-        leader=NO_LEADER,
-        member_id=member_id,
-        members=[],
-    )
-
-
-def _joined(
-    group: ClassicGroup,
-    member: Member,
-    ticket: Ticket,
-    *,
-    is_leader: bool,
-    leader_id: str | None = None,
-    skip_assignment: bool = False,
-) -> JoinGroupResponse:
-    members = []
-    if is_leader:
-        members = [
-            JoinGroupResponseMember(
-                member_id=each.member_id,
-                group_instance_id=each.instance_id,
-                metadata=each.metadata(group.protocol),
-            )
-            for each in group.members.values()
-        ]
-    return JoinGroupResponse(
-        error_code=ErrorCode.NONE,
-        generation_id=group.generation,
-        protocol_type=group.type,
-        protocol_name=group.protocol,
-        leader=leader_id or group.leader_id or NO_LEADER,
-        skip_assignment=skip_assignment,
-        member_id=member.member_id,
-        members=members,
-    )
-
-
-def _synced(group: ClassicGroup, assignment: bytes) -> SyncGroupResponse:
-    return SyncGroupResponse(
-        error_code=ErrorCode.NONE,
-        protocol_type=group.type,
-        protocol_name=group.protocol,
-        assignment=assignment,
-    )
-
-
-def _no_sync(code: ErrorCode) -> SyncGroupResponse:
-    return SyncGroupResponse(error_code=code, assignment=NO_ASSIGNMENT)
-
-
-def _left(leaving: list[MemberIdentity], codes: list[ErrorCode], ticket: Ticket) -> LeaveGroupResponse:
-    if ticket.version < _LEAVE_SEVERAL:
-        return LeaveGroupResponse(error_code=codes[0])
-    return LeaveGroupResponse(
-        error_code=ErrorCode.NONE,
-        members=[
-            MemberResponse(
-                member_id=each.member_id, group_instance_id=each.group_instance_id, error_code=code
-            )
-            for each, code in zip(leaving, codes, strict=True)
-        ],
-    )
 
 
 # ------------------------------------------------------------------------------------------------- leaves
@@ -770,6 +711,13 @@ def _rebalance_timeout_ms(request: JoinGroupRequest, ticket: Ticket) -> int:
     """Version 0 knows one timeout for both."""
     is_known = ticket.version >= _REBALANCE_TIMEOUT
     return request.rebalance_timeout_ms if is_known else request.session_timeout_ms
+
+
+def _note(group: ClassicGroup, what: What, member: Member) -> None:
+    """Remember why there will be another generation."""
+    if len(group.causes) < _CAUSES_MAX:
+        who = person(member.instance_id, client_id=member.client_id, host=member.client_host)
+        group.causes.append(Cause(what, member.member_id, who))
 
 
 def _enter(group: ClassicGroup, state: State, circumstances: Circumstances) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from moldau.coordinator.group.assignors import ASSIGNORS, Partitions, Subscriber
+from moldau.coordinator.group.assignors import ASSIGNORS, NO_RACKS, Partitions, Subscriber
 from moldau.coordinator.group.consumer.group import ConsumerGroup
 from moldau.coordinator.group.consumer.hashing import TopicHashes
-from moldau.coordinator.group.consumer.history import Cause, What
 from moldau.coordinator.group.consumer.member import (
     JOINING,
     CurrentAssignment,
@@ -16,6 +15,7 @@ from moldau.coordinator.group.consumer.member import (
     Member,
     Subscription,
 )
+from moldau.coordinator.group.consumer.racks import racks_of
 from moldau.coordinator.group.consumer.reconcile import Owned, Target, reconcile
 from moldau.coordinator.group.consumer.records import (
     current_record,
@@ -28,6 +28,7 @@ from moldau.coordinator.group.consumer.records import (
     target_record,
 )
 from moldau.coordinator.group.consumer.regexes import ResolvedRegex, matching
+from moldau.coordinator.group.history import Cause, What
 from moldau.coordinator.shard import CoordinatorRecord
 from moldau.metadata.image import Image
 from moldau.model.ids import TopicId, TopicName
@@ -223,14 +224,23 @@ class GroupChange:
                     topic_ids[interest],
                     self.target(member.member_id),
                     member.subscription.instance_id,
+                    member.subscription.rack_id,
                 )
             )
-        counts = {
-            topic_id: len(self._image.topics[self._image.topic_names[topic_id]].partitions)
+        image = self._image
+        topics = {
+            topic_id: image.topics[image.topic_names[topic_id]]
             for ids in topic_ids.values()
             for topic_id in ids
         }
-        assigned = ASSIGNORS[self.preferred_assignor() or default_assignor](subscribers, counts)
+        counts = {topic_id: len(topic.partitions) for topic_id, topic in topics.items()}
+        # Most members do not say where they are, and then nobody has to know where anything is.
+        has_racks = any(subscriber.rack is not None for subscriber in subscribers)
+        racks = NO_RACKS
+        if has_racks:
+            racks = {topic_id: racks_of(topic, image) for topic_id, topic in topics.items()}
+        assign = ASSIGNORS[self.preferred_assignor() or default_assignor]
+        assigned = assign(subscribers, counts, racks)
 
         group_id = self.group.group_id
         # If all of it is too much for one batch, members first lose what others then get.

@@ -19,7 +19,6 @@ from moldau.coordinator.group.consumer.embedded import (
     write_assignment,
 )
 from moldau.coordinator.group.consumer.group import CONSUMER_PROTOCOL, ConsumerGroup, unknown_member
-from moldau.coordinator.group.consumer.history import What
 from moldau.coordinator.group.consumer.member import (
     ClassicMembership,
     Interest,
@@ -31,6 +30,7 @@ from moldau.coordinator.group.consumer.member import (
 from moldau.coordinator.group.consumer.member import ClassicProtocol as Protocol
 from moldau.coordinator.group.consumer.protocol import ConsumerProtocol, check_instance
 from moldau.coordinator.group.consumer.sessions import JoinOver, SyncOver
+from moldau.coordinator.group.history import What
 from moldau.coordinator.group.migration import Migration
 from moldau.coordinator.shard import Circumstances, Draft, ShardDecision, Ticket
 from moldau.model.decision import Decision

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Iterable
 from typing import Final
 
+from moldau.coordinator.group.consumer.racks import racks_of
 from moldau.metadata.image import Image
 from moldau.metadata.image.topics import Topic
 from moldau.model.ids import TopicName
@@ -42,12 +43,9 @@ def topic_hash(topic: Topic, image: Image) -> int:
     """The hash of a topic: its id and name, and the racks that hold each of its partitions."""
     high, low = struct.unpack(">qq", topic.id)
     parts = [_VERSION, struct.pack("<qq", high, low), _text(topic.name), _INT.pack(len(topic.partitions))]
-    for index, partition in enumerate(topic.partitions):
+    for index, racks in enumerate(racks_of(topic, image)):
         parts.append(_INT.pack(index))
-        brokers = (image.brokers.get(node_id) for node_id in partition.replicas)
-        for rack in sorted(
-            broker.rack for broker in brokers if broker is not None and broker.rack is not None
-        ):
+        for rack in racks:
             # Java counts UTF-16 units, of which a text has as many as it takes bytes, halved.
             parts += (_INT.pack(len(rack.encode("utf-16-le")) // 2), _text(rack))
     return _signed_hash(b"".join(parts))

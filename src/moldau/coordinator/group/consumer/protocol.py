@@ -15,7 +15,6 @@ from moldau.coordinator.group.classic.group import ClassicGroup
 from moldau.coordinator.group.consumer.change import GroupChange
 from moldau.coordinator.group.consumer.describe import described
 from moldau.coordinator.group.consumer.group import ConsumerGroup, unknown_member
-from moldau.coordinator.group.consumer.history import Cause, Rebalance, What
 from moldau.coordinator.group.consumer.member import (
     JOINING,
     LEAVING,
@@ -34,6 +33,7 @@ from moldau.coordinator.group.consumer.roster import (
     group_settings,
 )
 from moldau.coordinator.group.consumer.sessions import JoinOver, Over, RevocationOver, SessionOver, SyncOver
+from moldau.coordinator.group.history import Cause, What
 from moldau.coordinator.group.migration import Migration
 from moldau.coordinator.group.part import Alarm, Applier, Decider
 from moldau.coordinator.group.state import GroupState
@@ -101,10 +101,6 @@ class ConsumerProtocol:
     def alarms(self) -> Mapping[type[object], Alarm]:
         """What members may be late with."""
         return dict.fromkeys(_LATE, self.over)
-
-    def rebalances(self, group_id: str) -> tuple[Rebalance, ...]:
-        """Why the group was assigned anew lately, the oldest first."""
-        return self.roster.histories.of(group_id)
 
     # ---------------------------------------------------------------------------------- what the log says
 

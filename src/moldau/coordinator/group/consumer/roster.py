@@ -9,12 +9,12 @@ from moldau.coordinator.group.assignors import ASSIGNORS
 from moldau.coordinator.group.consumer.change import GroupChange
 from moldau.coordinator.group.consumer.group import ConsumerGroup
 from moldau.coordinator.group.consumer.hashing import TopicHashes
-from moldau.coordinator.group.consumer.history import Cause, Histories, What
 from moldau.coordinator.group.consumer.member import Member, MemberState
 from moldau.coordinator.group.consumer.reconcile import Owned
 from moldau.coordinator.group.consumer.records import check_sizes
 from moldau.coordinator.group.consumer.sessions import RevocationOver, SessionOver, Sessions
 from moldau.coordinator.group.group import Group
+from moldau.coordinator.group.history import Cause, What, person
 from moldau.coordinator.group.state import GroupState
 from moldau.coordinator.shard import Circumstances, Draft
 from moldau.model.errors import ErrorCode, KafkaError
@@ -51,7 +51,6 @@ class Roster:
         self._state = state
         self._downgrade = downgrade
         self.sessions = Sessions(state.timers)
-        self.histories = Histories()
         self.hashes = TopicHashes()
         # The groups whose topics were compared with the metadata since either has changed.
         self._compared: dict[str, None] = {}
@@ -120,7 +119,7 @@ class Roster:
         draft.records += change.records
         self._compared[group_id] = None
         if change.causes:
-            self.histories.add(
+            self._state.histories.add(
                 group_id, wall_ms=circumstances.wall_ms, epoch=change.epoch, causes=change.causes
             )
 
@@ -169,13 +168,13 @@ class Roster:
     def forget(self, group_id: str) -> None:
         """The group is gone."""
         self._compared.pop(group_id, None)
-        self.histories.forget(group_id)
 
 
 def cause_of(what: What, member: Member) -> Cause:
     """What happened to a member, told to people."""
     said = member.subscription
-    return Cause(what, member.member_id, said.instance_id or f"{said.client_id} at {said.client_host}")
+    who = person(said.instance_id, client_id=said.client_id, host=said.client_host)
+    return Cause(what, member.member_id, who)
 
 
 # ----------------------------------------------------------------------------------------------- settings

@@ -18,6 +18,10 @@ class What(StrEnum):
     JOINED = "joined"
     LEFT = "left"
     SUBSCRIBED = "subscribed to other topics"
+    RETURNED = "came back after a restart"
+    JOINED_ANEW = "joined again with another subscription"
+    LEADER_JOINED = "leads the group, and asked to assign anew"
+    MOVED = "the group was moved to the classic protocol"
     SESSION_OVER = "sent no heartbeat within the session timeout"
     REVOCATION_OVER = "gave up no partitions within the rebalance timeout"
     JOIN_OVER = "did not join again within the rebalance timeout"
@@ -34,8 +38,13 @@ class Cause(NamedTuple):
     who: str | None = None
 
 
+def person(instance_id: str | None, *, client_id: str, host: str) -> str:
+    """What tells a member apart for people."""
+    return instance_id or f"{client_id} at {host}"
+
+
 class Rebalance(NamedTuple):
-    """An epoch of a group that began, when and why."""
+    """An epoch or a generation of a group that began, when and why."""
 
     wall_ms: int
     epoch: int

@@ -1,0 +1,1 @@
+"""Pipelines on Spark as `moldau pipeline` runs them: what they are, what they need, how they run and stop."""

@@ -1,0 +1,231 @@
+"""How the queries of a pipeline are set up and ended; with Spark, without a process of their own."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from moldau.spark.pipelines.hooks import FORMAT, Access, NotStarted, PipelineMistake, Setup, hooked
+from moldau.spark.pipelines.stopping import active_queries, finish_batches
+from moldau.testing import Cluster
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+DEADLINE_S = 120.0
+
+
+@pytest.fixture
+def setup(tmp_path: Path, broker: Cluster) -> Setup:
+    return Setup(
+        name="shop",
+        checkpoints=tmp_path / "checkpoints",
+        defaults={"kafka.bootstrap.servers": broker.bootstrap_servers},
+        stream_defaults={"groupIdPrefix": "shop"},
+    )
+
+
+@pytest.fixture(autouse=True)
+def no_query_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    yield
+    spark = request.getfixturevalue("spark")
+    for query in spark.streams.active:
+        query.stop()
+
+
+def rate(spark: "SparkSession") -> "DataFrame":
+    return spark.readStream.format("rate").option("rowsPerSecond", "100").load()
+
+
+def until(condition: Any) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def newest(log: Path) -> int:
+    return max((int(path.name) for path in log.iterdir() if path.name.isdigit()), default=-1)
+
+
+# ---------------------------------------------------------------- setting up
+
+
+def test_queries_keep_their_checkpoints_under_their_names(setup: Setup, spark: "SparkSession") -> None:
+    with hooked(setup):
+        rate(spark).writeStream.format("noop").start()
+        rate(spark).writeStream.format("noop").queryName("by/name").start()
+        rate(spark).writeStream.start(format="noop", queryName="in start")
+    assert setup.names == ["shop", "by/name", "in start"]
+    assert [query.name for query in setup.queries] == setup.names
+    until(
+        lambda: all(
+            (setup.checkpoints / name / "metadata").exists() for name in ("shop", "by_name", "in_start")
+        )
+    )
+
+
+def test_a_checkpoint_that_was_chosen_is_kept(setup: Setup, spark: "SparkSession", tmp_path: Path) -> None:
+    with hooked(setup):
+        rate(spark).writeStream.format("noop").option("checkpointLocation", str(tmp_path / "own")).start()
+    until((tmp_path / "own" / "metadata").exists)
+    assert not setup.checkpoints.exists()
+
+
+def test_two_queries_without_names_could_not_be_told_apart(setup: Setup, spark: "SparkSession") -> None:
+    setup.is_dry = True
+    with hooked(setup):
+        rate(spark).writeStream.format("noop").start()
+        with pytest.raises(PipelineMistake, match="two queries have no name"):
+            rate(spark).writeStream.format("noop").start()
+        rate(spark).writeStream.format("noop").queryName("x").start()
+        with pytest.raises(PipelineMistake, match="two queries are called 'x'"):
+            rate(spark).writeStream.format("noop").queryName("x").start()
+
+
+def test_the_trigger_is_that_of_the_command_line(setup: Setup, spark: "SparkSession", topic: str) -> None:
+    setup.trigger = {"availableNow": True}
+    with hooked(setup):
+        rows = spark.readStream.format(FORMAT).option("subscribe", topic).load()
+        rows.writeStream.format("noop").trigger(processingTime="1 hour").start()
+    (query,) = setup.queries
+    # Else it would wait for an hour, and for ever.
+    assert query.awaitTermination(int(DEADLINE_S))
+
+
+def test_what_reads_and_writes_topics_knows_the_cluster(
+    setup: Setup, spark: "SparkSession", topic: str, broker: Cluster, tmp_path: Path
+) -> None:
+    with hooked(setup):
+        row = spark.createDataFrame([("a",)], "value STRING")
+        row.write.format(FORMAT).mode("append").option("topic", topic).save()
+        row.write.mode("append").save(format=FORMAT, topic=topic)
+        assert spark.read.format(FORMAT).option("subscribe", topic).load().count() == 2
+        assert spark.read.load(format=FORMAT, subscribe=topic).count() == 2
+        spark.readStream.format(FORMAT).option("subscribe", topic).option("groupIdPrefix", "own").load()
+        spark.readStream.load(format=FORMAT, subscribe=topic)
+        spark.read.option("header", "true").schema("a INT").load(format="csv", path=str(tmp_path))
+    cluster = {"kafka.bootstrap.servers": broker.bootstrap_servers}
+    assert setup.accesses == [
+        *[Access("write", FORMAT, {"topic": topic, **cluster}, False)] * 2,
+        *[Access("read", FORMAT, {"subscribe": topic, **cluster}, False)] * 2,
+        Access("read", FORMAT, {"subscribe": topic, "groupIdPrefix": "own", **cluster}, True),
+        Access("read", FORMAT, {"subscribe": topic, "groupIdPrefix": "shop", **cluster}, True),
+        Access("read", "csv", {"header": "true"}, False),
+    ]
+
+
+def test_a_cluster_that_was_named_is_kept(setup: Setup, spark: "SparkSession") -> None:
+    from pyspark.errors import AnalysisException
+
+    with hooked(setup):
+        reader = spark.read.format(FORMAT).option("subscribe", "x")
+        reader = reader.option("KAFKA.bootstrap.SERVERS", "no address")
+        with pytest.raises(AnalysisException, match="no address"):
+            reader.load()
+
+
+def test_a_dry_run_sets_up_everything_and_does_nothing(
+    setup: Setup, spark: "SparkSession", topic: str, tmp_path: Path
+) -> None:
+    setup.is_dry = True
+    with hooked(setup):
+        rows = spark.readStream.format(FORMAT).option("subscribe", topic).load()
+        query: object = rows.writeStream.format("parquet").option("path", str(tmp_path / "out")).start()
+        assert isinstance(query, NotStarted)
+        assert query.awaitTermination()
+        spark.range(3).write.parquet(str(tmp_path / "out"))
+        spark.range(3).write.format("parquet").save(str(tmp_path / "out"))
+        spark.range(3).write.saveAsTable("never_written")
+    assert spark.streams.active == []
+    assert not (tmp_path / "out").exists()
+    assert not spark.catalog.tableExists("never_written")
+
+
+def test_what_was_changed_for_a_pipeline_is_as_it_was(setup: Setup) -> None:
+    from pyspark.sql.readwriter import DataFrameReader, DataFrameWriter
+    from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
+
+    methods = [(DataStreamWriter, "start"), (DataStreamReader, "load"), (DataFrameReader, "load")]
+    methods += [(DataFrameWriter, "save"), (DataFrameWriter, "parquet")]
+    before = [getattr(owner, name) for owner, name in methods]
+    setup.is_dry = True
+    with hooked(setup):
+        assert all(getattr(owner, name) != was for (owner, name), was in zip(methods, before, strict=True))
+    assert [getattr(owner, name) for owner, name in methods] == before
+
+
+# ---------------------------------------------------------------- ending
+
+
+def slow_query(spark: "SparkSession", folder: Path, wait: Callable[[], object]) -> Any:
+    def write(rows: "DataFrame", number: int) -> None:
+        wait()
+
+    writer = rate(spark).writeStream.foreachBatch(write).queryName("slow")
+    return writer.option("checkpointLocation", str(folder)).start()
+
+
+def test_a_query_finishes_its_micro_batch_and_begins_no_other(spark: "SparkSession", tmp_path: Path) -> None:
+    query = slow_query(spark, tmp_path, lambda: time.sleep(2.0))
+    until(lambda: (tmp_path / "offsets").exists() and newest(tmp_path / "offsets") >= 1)
+    under_way = newest(tmp_path / "offsets")
+    assert finish_batches(spark._jsparkSession, deadline_s=time.monotonic() + DEADLINE_S) == []
+    assert not query.isActive
+    assert query.exception() is None
+    assert newest(tmp_path / "commits") == newest(tmp_path / "offsets")
+    assert newest(tmp_path / "offsets") in (under_way, under_way + 1)
+    assert active_queries(spark._jsparkSession) == []
+
+
+def test_a_query_that_takes_too_long_is_cut_off_and_named(spark: "SparkSession", tmp_path: Path) -> None:
+    go_on, is_writing = threading.Event(), threading.Event()
+
+    def write_slowly() -> None:
+        is_writing.set()
+        go_on.wait(DEADLINE_S)
+
+    query = slow_query(spark, tmp_path, write_slowly)
+    assert is_writing.wait(DEADLINE_S)
+    try:
+        assert finish_batches(spark._jsparkSession, deadline_s=time.monotonic() + 1.0) == ["slow"]
+    finally:
+        go_on.set()
+    assert query.awaitTermination(int(DEADLINE_S))
+    assert not (tmp_path / "commits").exists() or newest(tmp_path / "commits") < newest(tmp_path / "offsets")
+
+
+def test_a_query_that_waits_for_its_trigger_is_not_waited_for(spark: "SparkSession", tmp_path: Path) -> None:
+    writer = rate(spark).writeStream.format("noop").trigger(processingTime="1 hour")
+    query = writer.option("checkpointLocation", str(tmp_path)).start()
+    until(lambda: query.status["message"].startswith("Waiting for next trigger"))
+    assert finish_batches(spark._jsparkSession, deadline_s=time.monotonic() + DEADLINE_S) == []
+    assert query.awaitTermination(int(DEADLINE_S))
+
+
+def test_progress_is_what_spark_really_says(
+    spark: "SparkSession", topic: str, broker: Cluster, tmp_path: Path
+) -> None:
+    from moldau.spark.pipelines.progress import Progress
+
+    with_servers = {"kafka.bootstrap.servers": broker.bootstrap_servers}
+    rows = spark.createDataFrame([(str(number),) for number in range(50)], "value STRING")
+    rows.write.format(FORMAT).mode("append").options(topic=topic, **with_servers).save()
+    read = spark.readStream.format(FORMAT).options(
+        subscribe=topic, startingOffsets="earliest", **with_servers
+    )
+    counts = read.load().groupBy("value").count()
+    writer = counts.writeStream.format("noop").outputMode("update").queryName("counts")
+    query = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+    query.awaitTermination(int(DEADLINE_S))
+    progress = Progress()
+    for report in query.recentProgress:
+        progress.batch(json.loads(report.json), now_ms=1)
+    (seen,) = progress.queries.values()
+    assert (seen.name, seen.rows_in, seen.state_rows, seen.lag) == ("counts", 50, 50, 0)
+    assert seen.batch_ms > 0
+    assert [str(place) for place in seen.positions] == [f"{topic}-0"]
