@@ -310,7 +310,7 @@ def test_a_running_query_notices_that_its_topic_is_gone(broker: Cluster, own_top
     send(broker, own_topic, *numbers(3))
     query.batch()
     broker.delete_topic(own_topic)
-    with pytest.raises(DataLoss, match="the partition is gone; it was read up to offset 3"):
+    with pytest.raises(DataLoss, match=r"the partition is gone, .*; it was read up to offset 3"):
         # A running query looks what topics there are once a second.
         run_until_something_comes(query)
 

@@ -201,7 +201,8 @@ OPTIONS: Final = (
         "number",
         "3",
         READ,
-        "How often the driver asks again where a log ends, when it seems to end before what was read.",
+        "How often the driver tries again to connect, and asks again where a log is that seems to be gone, or"
+        " to end before what was read.",
     ),
     Option("fetchOffset.retryIntervalMs", "milliseconds", "1000", READ, "How long it waits in between."),
     Option(

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 log = getLogger(__name__)
 
 _POLL_MS: Final = 1_000
+# How long brokers must have said that there is no such topic: one that lags behind may say so for a moment.
+_GONE_AFTER_MS: Final = 5_000
 _SHOWN_MAX: Final = 5
 # Nothing is gained by asking for less: what a task asks for, it reads.
 _FETCH_SETTINGS: Final[Mapping[str, SettingValue]] = {
@@ -140,7 +142,7 @@ class _Reader:
     def _lost(self, topic: str) -> str:
         """Why nothing more of a topic can be read; empty if it can, or if nobody knows at the moment."""
         try:
-            found = uuid_to_text(self._client.topic(topic, timeout_ms=_POLL_MS).topic_id)
+            found = uuid_to_text(self._client.topic(topic, timeout_ms=_GONE_AFTER_MS).topic_id)
             if found != self._topic_ids.get(topic, found):
                 # The client lives longer than the query, and may know a topic that had the name before.
                 found = uuid_to_text(self._client.admin.describe_topics(topic)[topic].topic_id)
@@ -154,7 +156,9 @@ class _Reader:
         place = error.where
         if error.code != ErrorCode.OFFSET_OUT_OF_RANGE or not isinstance(place, TopicPartition):
             raise error
-        left = self._left[place]
+        left = self._left.get(place)
+        if left is None:
+            return
         begins = self._client.admin.list_offsets({place: EARLIEST})[place].offset
         if begins > left.start:
             self._lose(place, f"the log begins at offset {begins}")

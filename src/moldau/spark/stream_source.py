@@ -15,7 +15,6 @@ from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
-    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import StructType
@@ -24,7 +23,7 @@ from moldau.client import ClientError
 from moldau.spark.columns import arrow_schema, check_schema
 from moldau.spark.errors import BadCheckpoint, told_plainly
 from moldau.spark.options import ReadOptions, Use
-from moldau.spark.plan.batches import Logs, capped, has_receded, is_new, plan_batch, starts_of
+from moldau.spark.plan.batches import Logs, capped, is_new, lacks, plan_batch, starts_of
 from moldau.spark.plan.limits import NO_LIMIT, Limits
 from moldau.spark.plan.offsets import BadOffsets, Json, Position, offsets_to_json
 from moldau.spark.progress import GroupProgress
@@ -109,7 +108,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         """The query ends."""
         if "_stream" in vars(self):
-            self._stream.stop()
+            self._stream.finish()
 
 
 class Stream:
@@ -155,8 +154,8 @@ class Stream:
         is_same = ends == start.offsets and latest.topic_ids == start.topic_ids
         if is_same and not start.is_beginning:
             if self._snapshot is not None:
-                # All is read. Spark now ends this process with SIGTERM, which leaves `stop` no time.
-                self.stop()
+                # The query ends now: Spark ends this process with SIGTERM, which leaves `stop` no time.
+                self.finish()
             return None
         self._triggered_s = time.monotonic()
         return Position(
@@ -169,7 +168,7 @@ class Stream:
     def tasks(self, start: Position, end: Position) -> list[Task]:
         """What a batch reads; DataLoss if some of it is gone and that is to be an error."""
         start = start.starting_at_the_beginning_of(end)
-        found = self._topics.find(missing_ok=True)
+        found = self._found = self._topics.find(missing_ok=True)
         earliest = self._topics.earliest(place for place in found.places if place in end.offsets)
         batch = plan_batch(start, end, Logs(earliest, found.topic_ids))
         report_losses(batch.losses, self._options)
@@ -180,8 +179,8 @@ class Stream:
         self._done = position
         self._progress.tell(self._group_id(position), position.offsets)
 
-    def stop(self) -> None:
-        """Wait for the last commit."""
+    def finish(self) -> None:
+        """Commit what is processed, and wait for that."""
         if self._done is not None:
             self._progress.finish(self._group_id(self._done), self._done.offsets)
 
@@ -197,11 +196,11 @@ class Stream:
     def _latest(self, start: Position) -> Position:
         """Where the logs end, or did when a snapshot was taken.
 
-        A new leader may for a moment know less than the last, so what seems to be lost is asked again.
+        A broker may for a moment know less than others do, so what seems to be lost is asked again.
         """
         latest = self._snapshot or self._look()
         for _ in range(self._options.offset_retries):
-            if not has_receded(start, latest):
+            if not lacks(latest, start):
                 break
             time.sleep(self._options.offset_retry_interval_ms / 1_000)
             latest = self._look(is_afresh=True)
@@ -239,8 +238,6 @@ def _limits(options: ReadOptions, limit: ReadLimit) -> Limits:
     match limit:
         case ReadMaxRows(max_rows=most):
             return Limits(most, options.trigger_offsets_min or 0, options.trigger_delay_ms_max)
-        case ReadMinRows(min_rows=least):
-            return Limits(options.trigger_offsets_max or NO_LIMIT, least, options.trigger_delay_ms_max)
         case _:
             return Limits()
 

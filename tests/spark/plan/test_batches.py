@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from moldau.client.offsets import place_of
 from moldau.model.ids import TopicPartition
-from moldau.spark.plan.batches import Logs, Loss, capped, has_receded, plan_batch, starts_of, told
+from moldau.spark.plan.batches import Logs, Loss, capped, lacks, plan_batch, starts_of, told
 from moldau.spark.plan.offsets import Position
 
 A, B = place_of(("a", 0)), place_of(("b", 0))
@@ -77,7 +77,8 @@ def test_ids_that_nobody_knows_make_no_difference(ids: dict[str, dict[str, str]]
 
 
 def test_a_topic_that_is_gone_is_a_loss_whether_or_not_the_end_knows_it() -> None:
-    gone = "a-0: the partition is gone; it was read up to offset 3"
+    why = "the partition is gone, or the query does not subscribe to it any more"
+    gone = f"a-0: {why}; it was read up to offset 3"
     assert ranges({A: 3}, {}) == ([], [gone])
     assert ranges({A: 3}, {A: 9}, {}) == ([], [gone])
 
@@ -112,11 +113,13 @@ def test_a_query_goes_on_where_it_was_and_at_the_beginning_of_what_is_new() -> N
     assert starts_of(start, Position({A: 9}, NEW), {A: 0}) == {A: 0}
 
 
-def test_only_a_known_log_can_recede() -> None:
+def test_what_was_read_must_be_there_still() -> None:
     start = Position({A: 7}, OLD)
-    assert has_receded(start, Position({A: 6}, OLD))
-    assert not has_receded(start, Position({A: 7, B: 0}, OLD))
-    assert not has_receded(start, Position({A: 2}, NEW))
+    assert lacks(Position({A: 6}, OLD), start)
+    assert lacks(Position({B: 9}, OLD), start)
+    assert not lacks(Position({A: 7, B: 0}, OLD), start)
+    # Another topic of that name has nothing to do with it.
+    assert not lacks(Position({A: 2}, NEW), start)
 
 
 def test_a_snapshot_bounds_what_comes_later() -> None:

@@ -83,12 +83,11 @@ def is_new(start: Position, latest: Position, place: TopicPartition) -> bool:
     return place not in start.offsets or _differ(start.topic_ids, latest.topic_ids, place.topic)
 
 
-def has_receded(start: Position, latest: Position) -> bool:
-    """Whether a log seems to end before what was read of it."""
+def lacks(latest: Position, start: Position) -> bool:
+    """Whether a log that was read seems to be gone, or to end before what was read of it."""
     return any(
-        end < start.offsets[place]
-        for place, end in latest.offsets.items()
-        if not is_new(start, latest, place)
+        place not in latest.offsets or (latest.offsets[place] < offset and not is_new(start, latest, place))
+        for place, offset in start.offsets.items()
     )
 
 
@@ -116,7 +115,7 @@ def _differ(before: Mapping[str, str], after: Mapping[str, str], topic: str) -> 
 
 def _gone(begin: int | None) -> str:
     read = "nothing of it was read" if begin is None else f"it was read up to offset {begin}"
-    return f"the partition is gone; {read}"
+    return f"the partition is gone, or the query does not subscribe to it any more; {read}"
 
 
 def _recreated(begin: int | None) -> str:
