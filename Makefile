@@ -6,12 +6,13 @@ KERNEL_C := $(wildcard src/moldau/wire/_decoder.c src/moldau/wire/records/_kerne
 WORKERS  ?= 2
 SEEDS    ?= 100
 CUTS     ?= 300
+KILLS    ?= 30
 
 export PIP_NO_INPUT := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench bench-quick bench-parts sim powercuts clean
+.PHONY: help demo test lint format bench bench-quick bench-parts sim powercuts chaos clean
 
 help:  ## Show this list
 	@echo "Moldau: a distributed commit log that speaks Kafka's protocol."
@@ -53,6 +54,9 @@ sim: $(VENV)/.base  ## Run simulated clusters under many seeds: make sim SEEDS=1
 
 powercuts: $(VENV)/.base  ## Cut real power under a log, on a loop device: sudo make powercuts CUTS=300
 	@$(BIN)/python tests/power_cuts.py --times $(CUTS)
+
+chaos: $(VENV)/.test  ## Kill driver, workers and broker under Spark, and check what was written: make chaos KILLS=30 SEED=1
+	@PYTHONPATH=tests $(BIN)/python -m spark.chaos --kills $(KILLS) $(if $(SEED),--seed $(SEED)) --json build/chaos.json
 
 clean:  ## Remove the environment, caches and everything built
 	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis src/*.egg-info

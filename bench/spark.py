@@ -1,8 +1,8 @@
-"""Spark with the format `moldau` beside Spark with its own connector for Kafka: the same work, in turns, in one run.
+"""Spark with the format `moldau` beside Spark with its own connector for Kafka, in turns, in one run.
 
     python bench/spark.py [--rounds N] [--only ROW] [--write] [--show FILE]
 
-One Spark session and one Moldau broker serve both. `--write` puts the figures into docs/performance.md and its JSON.
+One Spark session and one Moldau broker serve both. `--write` puts the figures into docs/performance.md.
 """
 
 from __future__ import annotations

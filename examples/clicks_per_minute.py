@@ -15,7 +15,7 @@ LATENESS = "2 minutes"
 
 def pipeline(spark: SparkSession) -> None:
     """Start both queries; `moldau pipeline run` sees to the rest."""
-    table = spark.conf.get("spark.clicks.table", "clicks-per-minute")
+    table = str(spark.conf.get("spark.clicks.table", "clicks-per-minute"))
     write_table(clicks_per_minute(read_clicks(spark)), table)
     write_topic(clicks_per_minute(read_clicks(spark)), "clicks-per-minute")
 

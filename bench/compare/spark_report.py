@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from compare.report import text_of, verdict
 from compare.results import CPU_UNIT, Results
-from compare.spark_turns import OUR_SHARE, OURS, ROWS, THEIRS
+from compare.spark_turns import OUR_CPU, OUR_TIME, OURS, ROWS, THEIRS
 from moldau.bench.figures import short
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def rates(results: Results) -> Iterator[str]:
     yield "|---|---|--:|--:|--:|--:|"
     aims = {row.name: row.aim for row in ROWS}
     for each in results.figures:
-        if each.reading == OUR_SHARE:
+        if each.reading in (OUR_TIME, OUR_CPU):
             continue
         is_cpu = each.unit == CPU_UNIT
         cells = (
@@ -57,12 +57,13 @@ def rates(results: Results) -> Iterator[str]:
 
 def shares(results: Results) -> Iterator[str]:
     """How much of the tasks' time is ours."""
-    yield "| of the time of the tasks, Moldau's code takes | % | aim |"
-    yield "|---|--:|--:|"
+    yield "| Moldau's code takes | % of the tasks' time | % of Spark's CPU | aim |"
+    yield "|---|--:|--:|--:|"
     for each in results.figures:
-        if each.reading == OUR_SHARE:
-            text = text_of(each.spread_of(OURS))
-            yield f"| {each.group}, {each.title} | {text} | below {SHARE_MAX_PERCENT} |"
+        if each.reading == OUR_TIME:
+            cpu = results.figure(each.row, each.pair, OUR_CPU)
+            cells = (text_of(each.spread_of(OURS)), text_of(cpu.spread_of(OURS) if cpu else None))
+            yield f"| {each.group}, {each.title} | {' | '.join(cells)} | below {SHARE_MAX_PERCENT} |"
     yield ""
 
 

@@ -1,6 +1,7 @@
-"""How long Spark's tasks spend in Moldau's code rather than in Spark's: the format `moldau`, with a stopwatch.
+"""The format `moldau` with a stopwatch: what Spark's tasks spend in Moldau's code rather than in Spark's.
 
-Each task appends a line to a file: the seconds that Spark waited for us, and those that we waited for Spark.
+Each task appends a line to a file: the seconds that Spark waited for us, those that we waited for Spark, and
+our CPU seconds, which are the Python worker's but for those of its main thread in Spark's code.
 """
 
 from __future__ import annotations
@@ -47,6 +48,33 @@ class TimedSource(MoldauDataSource):
         return TimedWriter(super().writer(schema, overwrite), self.options[FOLDER])
 
 
+class Stopwatch:
+    """Runs on for us or for Spark, for as long as a task takes."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._ours = self._theirs = self._their_cpu = 0.0
+        self._since, self._cpu_since = time.perf_counter(), time.thread_time()
+        self._cpu_began = time.process_time()
+
+    def hand_over(self, *, to_spark: bool) -> None:
+        """What has passed since the last call was the other's."""
+        now, cpu_now = time.perf_counter(), time.thread_time()
+        if to_spark:
+            self._ours += now - self._since
+        else:
+            self._theirs += now - self._since
+            self._their_cpu += cpu_now - self._cpu_since
+        self._since, self._cpu_since = now, cpu_now
+
+    def note(self) -> None:
+        """Append what the task has spent."""
+        our_cpu = time.process_time() - self._cpu_began - self._their_cpu
+        # Lines of this length are written at once.
+        with open(Path(self._folder) / f"{os.getpid()}.jsonl", "a") as file:
+            file.write(json.dumps([self._ours, self._theirs, our_cpu]) + "\n")
+
+
 class TimedReader(DataSourceReader):
     """A reader whose batches are waited for with a stopwatch."""
 
@@ -60,19 +88,13 @@ class TimedReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The batches of the inner reader."""
-        began = time.perf_counter()
-        batches = self._inner.read(partition)
-        ours, theirs = time.perf_counter() - began, 0.0
-        while True:
-            began = time.perf_counter()
-            batch = next(batches, None)
-            taken = time.perf_counter()
-            ours += taken - began
-            if batch is None:
-                break
+        watch = Stopwatch(self._folder)
+        for batch in self._inner.read(partition):
+            watch.hand_over(to_spark=True)
             yield batch
-            theirs += time.perf_counter() - taken
-        note(self._folder, ours=ours, theirs=theirs)
+            watch.hand_over(to_spark=False)
+        watch.hand_over(to_spark=True)
+        watch.note()
 
 
 class TimedWriter(DataSourceArrowWriter):
@@ -84,21 +106,19 @@ class TimedWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """What the inner writer does."""
-        theirs = 0.0
+        watch = Stopwatch(self._folder)
 
         def waited_for() -> Iterator[pa.RecordBatch]:
-            nonlocal theirs
-            while True:
-                began = time.perf_counter()
-                batch = next(iterator, None)
-                theirs += time.perf_counter() - began
-                if batch is None:
-                    return
+            watch.hand_over(to_spark=True)
+            for batch in iterator:
+                watch.hand_over(to_spark=False)
                 yield batch
+                watch.hand_over(to_spark=True)
+            watch.hand_over(to_spark=False)
 
-        began = time.perf_counter()
         message = self._inner.write(waited_for())
-        note(self._folder, ours=time.perf_counter() - began - theirs, theirs=theirs)
+        watch.hand_over(to_spark=True)
+        watch.note()
         return message
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -110,18 +130,8 @@ class TimedWriter(DataSourceArrowWriter):
         self._inner.abort(messages)
 
 
-def note(folder: str, *, ours: float, theirs: float) -> None:
-    """Append what a task has spent; lines of this length are written at once."""
-    with open(Path(folder) / f"{os.getpid()}.jsonl", "a") as file:
-        file.write(json.dumps([ours, theirs]) + "\n")
-
-
-def share_of(folder: Path) -> float:
-    """Which part of all tasks' time was ours; what was noted is gone then."""
-    ours = theirs = 0.0
-    for path in folder.glob("*.jsonl"):
-        for line in path.read_text().splitlines():
-            our, their = json.loads(line)
-            ours, theirs = ours + our, theirs + their
-        path.unlink()
-    return ours / (ours + theirs)
+def spent(folder: Path) -> tuple[float, float, float]:
+    """Of all tasks: seconds in our code and in Spark's, and our CPU seconds."""
+    lines = [json.loads(line) for path in folder.glob("*.jsonl") for line in path.read_text().splitlines()]
+    ours, theirs, our_cpu = map(sum, zip(*lines, strict=True))
+    return ours, theirs, our_cpu

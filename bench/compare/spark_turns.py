@@ -13,19 +13,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import kafka_jars
+
 from compare.results import CPU_UNIT, SERVER_CPU, Figure, Results
 from compare.servers import MOLDAU, ROOT, Server, running
 from moldau.bench.usage import cpu_of
 from moldau.client import NewTopic, connect_sync
-
-import kafka_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 OURS, THEIRS = "moldau", "kafka"
 SPARK_CPU = "Spark's CPU"
-OUR_SHARE = "time in Moldau's code"
+OUR_TIME = "tasks' time in Moldau's code"
+OUR_CPU = "CPU in Moldau's code"
 CORES = 2
 _PARTITIONS = 4
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
@@ -46,7 +47,7 @@ class Scale:
 
 
 FULL = Scale(megabytes=100, micro_batches=20, rounds=5)
-WARM_UP = Scale(megabytes=20, micro_batches=8, rounds=1)
+WARM_UP = Scale(megabytes=20, micro_batches=8, rounds=0)
 
 
 class Bench:
@@ -86,9 +87,10 @@ class Bench:
         key = record_bytes, megabytes
         if key not in self.frames:
             count = count_of(record_bytes, megabytes)
-            padding = f"substring(repeat(sha2(cast(id as string), 256), {record_bytes // 64 + 1}), 1, {record_bytes})"
+            padding = f"repeat(sha2(cast(id as string), 256), {record_bytes // 64 + 1})"
+            value = f"cast(substring({padding}, 1, {record_bytes}) as binary) value"
             rows = self.spark.range(0, count, 1, CORES).selectExpr(
-                "cast(cast(id as string) as binary) key", f"cast({padding} as binary) value"
+                "cast(cast(id as string) as binary) key", value
             )
             self.frames[key] = rows.cache()
             rows.count()
@@ -149,6 +151,11 @@ class Row:
     aim: float
     record_bytes: int = 0
     timed: Callable[[Bench, Scale, Path], None] | None = None
+
+
+# By row and contender, and by row and what it is a share of.
+Collected = dict[tuple[str, str], list[Outcome | None]]
+Shares = dict[tuple[str, str], list[float | None]]
 
 
 def count_of(record_bytes: int, megabytes: int) -> int:
@@ -264,32 +271,36 @@ ROWS = (
 def turns_total(rows: Sequence[Row], contenders: Sequence[str], rounds: int) -> int:
     """How often `tell` is called, for a progress bar."""
     timed = sum(row.timed is not None for row in rows)
-    return 1 + len(rows) * len(contenders) * (rounds + WARM_UP.rounds) + timed * rounds
+    return 1 + len(rows) * len(contenders) * (rounds + 1) + timed * rounds
 
 
 def compare(rows: Sequence[Row], scale: Scale, *, facts: dict[str, str], tell: Progress) -> Results:
     """Start Spark and a broker, let both formats take turns, and end everything."""
     results = Results(facts, scale.rounds)
     contenders, jars = contenders_here(results.missing)
-    collected: dict[tuple[str, str], list[Outcome | None]] = {}
-    shares: dict[str, list[float | None]] = {}
     tell("starting Spark and a broker")
-    with tempfile.TemporaryDirectory(prefix="moldau-bench-") as folder, running(MOLDAU) as server:
-        with session(jars) as spark:
-            bench = Bench(spark, server, Path(folder))
-            for number in range(WARM_UP.rounds):
-                for row, by in turns(rows, contenders, is_reversed=number % 2 == 1):
-                    tell(f"warming up: {row.name}, {by}")
-                    take(bench, row, WARM_UP, by, [])
-            for number in range(scale.rounds):
-                for row, by in turns(rows, contenders, is_reversed=number % 2 == 1):
-                    tell(f"round {number + 1} of {scale.rounds}: {row.name}, {by}")
-                    done = take(bench, row, scale, by, results.failures)
-                    collected.setdefault((row.name, by), []).append(done)
-                for row in rows:
-                    if row.timed is not None:
-                        tell(f"round {number + 1} of {scale.rounds}: {row.name}, by stopwatch")
-                        shares.setdefault(row.name, []).append(time_share(bench, row, scale))
+    with (
+        tempfile.TemporaryDirectory(prefix="moldau-bench-") as folder,
+        running(MOLDAU) as server,
+        session(jars) as spark,
+    ):
+        bench = Bench(spark, server, Path(folder))
+        for row, by in turns(rows, contenders, is_reversed=False):
+            tell(f"warming up: {row.name}, {by}")
+            take(bench, row, WARM_UP, by, [])
+        collected: Collected = {}
+        for number in range(scale.rounds):
+            for row, by in turns(rows, contenders, is_reversed=number % 2 == 1):
+                tell(f"round {number + 1} of {scale.rounds}: {row.name}, {by}")
+                done = take(bench, row, scale, by, results.failures)
+                collected.setdefault((row.name, by), []).append(done)
+        shares: Shares = {}
+        for number in range(scale.rounds):
+            for row in rows:
+                if row.timed is not None:
+                    tell(f"round {number + 1} of {scale.rounds}: {row.name}, by stopwatch")
+                    for name, percent in our_shares(bench, row, scale).items():
+                        shares.setdefault((row.name, name), []).append(percent)
     results.figures.extend(figures(rows, collected, shares))
     return results
 
@@ -323,44 +334,43 @@ def take(bench: Bench, row: Row, scale: Scale, by: str, failures: list[str]) -> 
         return None
 
 
-def time_share(bench: Bench, row: Row, scale: Scale) -> float:
-    """Which percentage of the tasks' time was spent in our code."""
+def our_shares(bench: Bench, row: Row, scale: Scale) -> dict[str, float]:
+    """Which percentage of the tasks' time was spent in our code, and of the CPU of Spark with its workers."""
+    from compare.spark_timing import spent
+
     assert row.timed is not None
     with tempfile.TemporaryDirectory(dir=bench.scratch) as folder:
-        row.timed(bench, scale, Path(folder))
-        from compare.spark_timing import share_of
+        with metered(bench) as meter:
+            row.timed(bench, scale, Path(folder))
+        ours, theirs, our_cpu = spent(Path(folder))
+    return {OUR_TIME: 100 * ours / (ours + theirs), OUR_CPU: 100 * our_cpu / meter.spark_cpu_s}
 
-        return 100 * share_of(Path(folder))
 
-
-def figures(
-    rows: Sequence[Row],
-    collected: dict[tuple[str, str], list[Outcome | None]],
-    shares: dict[str, list[float | None]],
-) -> Iterator[Figure]:
+def figures(rows: Sequence[Row], collected: Collected, shares: Shares) -> Iterator[Figure]:
     """Every reading of every row, CPU, and how much of the time was ours."""
     for row in rows:
         outcomes = {by: done for (name, by), done in collected.items() if name == row.name}
         figure = Figure(
             row.name, row.group, row.title, "spark", row.reading, row.unit, row.is_more_better,
-            {by: [None if each is None else rounded(each.value) for each in done] for by, done in outcomes.items()},
+            {
+                by: [None if each is None else rounded(each.value) for each in done]
+                for by, done in outcomes.items()
+            },
         )  # fmt: skip
         yield figure
-        for name, cpu_of_outcome in (
-            (SPARK_CPU, lambda done: done.spark_cpu_s),
-            (SERVER_CPU, lambda done: done.server_cpu_s),
-        ):
+        for name, used in ((SPARK_CPU, "spark_cpu_s"), (SERVER_CPU, "server_cpu_s")):
             values = {
                 by: [
-                    None if each is None else rounded(cpu_of_outcome(each) * 1e6 / each.records)
+                    None if each is None else rounded(getattr(each, used) * 1e6 / each.records)
                     for each in done
                 ]
                 for by, done in outcomes.items()
             }
             yield replace(figure, reading=name, unit=CPU_UNIT, is_more_better=False, values=values)
-        if row.name in shares:
-            ours = {OURS: [None if each is None else rounded(each) for each in shares[row.name]]}
-            yield replace(figure, reading=OUR_SHARE, unit="%", is_more_better=False, values=ours)
+        for (name, share), percentages in shares.items():
+            if name == row.name:
+                ours = {OURS: [None if each is None else rounded(each) for each in percentages]}
+                yield replace(figure, reading=share, unit="%", is_more_better=False, values=ours)
 
 
 def rounded(value: float) -> float:
@@ -425,7 +435,7 @@ def metered(bench: Bench) -> Iterator[Meter]:
 
 
 def cpu_of_family(pid: int, *, without: int) -> float:
-    """CPU seconds of a process, of all that descend from it and live, and of those that they have waited for."""
+    """CPU seconds of a process and all that descend from it and live, with those waited for."""
     parents: dict[int, int] = {}
     ticks: dict[int, int] = {}
     for path in Path("/proc").iterdir():

@@ -433,6 +433,83 @@ def test_the_reply_to_a_fetch_before_a_seek_is_not_taken_for_one_behind_it(simul
     assert simulation.run(work) == [0, 1, 2]
 
 
+def test_fetching_stops_where_it_is_told_to_and_batches_come_undecoded(simulation: Simulation) -> None:
+    fetched: list[int] = []
+
+    def note(request: Request) -> None:
+        if isinstance(request, FetchRequest):
+            fetched.extend(row.fetch_offset for topic in request.topics for row in topic.partitions)
+
+    async def work(client: Client) -> list[tuple[int, int, int]]:
+        async with client.producer(batch_size=0) as producer:
+            for number in range(20):
+                await (await producer.send(TOPIC, b"%d" % number, partition=number % 2))
+        simulation.fake.on_request = note
+        seen: list[tuple[int, int, int]] = []
+        ends = {(TOPIC, 0): 7, (TOPIC, 1): 5}
+        async with client.consumer(max_partition_fetch_bytes=150) as consumer:
+            consumer.assign({(TOPIC, 0): 4, (TOPIC, 1): 0}, until=ends)
+            while len(seen) < 8:
+                for place, polled in (await consumer.poll_batches(timeout_ms=10_000, until=ends)).items():
+                    seen += [(place.partition, polled.offset_from, polled.position)] * len(polled.batches)
+            # Nothing else is asked for, however long one waits.
+            assert await consumer.poll_batches(timeout_ms=5_000, until=ends) == {}
+            assert [await consumer.position(place) for place in ends] == [7, 5]
+        return seen
+
+    seen = simulation.run(work)
+    assert sorted(partition for partition, _, _ in seen) == [0] * 3 + [1] * 5
+    assert fetched
+    assert max(fetched) < 7
+
+
+def test_a_partition_whose_end_is_reached_does_not_hold_up_the_others_of_its_broker() -> None:
+    simulation = Simulation(broker_count=1)
+
+    async def work(client: Client) -> list[int]:
+        async with client.producer() as producer:
+            for number in range(20):
+                await producer.send(TOPIC, b"%d" % number, partition=number % 2)
+        ends = {(TOPIC, 0): 1, (TOPIC, 1): 10}
+        async with client.consumer(max_partition_fetch_bytes=100) as consumer:
+            consumer.assign(dict.fromkeys(ends, 0), until=ends)
+            # The one that is done is never polled empty here.
+            consumer.pause((TOPIC, 0))
+            read: list[int] = []
+            while len(read) < 10:
+                polled = await consumer.poll(timeout_ms=10_000)
+                assert polled, "nothing comes"
+                read += [record.offset for records in polled.values() for record in records]
+        return read
+
+    assert simulation.run(work) == list(range(10))
+    simulation.sim.close()
+
+
+def test_a_partition_of_a_topic_that_nobody_knew_is_read_at_once(simulation: Simulation) -> None:
+    async def work(client: Client) -> int:
+        async with client.producer() as producer:
+            await producer.send(TOPIC, b"value", partition=0)
+        fresh = client.cluster.metadata
+        fresh.topics.clear()
+        began_ms = client.cluster.world.clock.now_ms()
+        async with client.consumer({(TOPIC, 0): 0}, retry_backoff_ms=60_000) as consumer:
+            assert await consumer.poll(timeout_ms=10_000)
+        return client.cluster.world.clock.now_ms() - began_ms
+
+    assert simulation.run(work) < 1_000
+
+
+def test_offsets_are_looked_up_for_as_long_as_the_caller_has_time(simulation: Simulation) -> None:
+    async def work(client: Client) -> int:
+        began_ms = client.cluster.world.clock.now_ms()
+        with pytest.raises(ClientError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+            await client.admin.list_offsets({("missing", 0): -1}, timeout_ms=2_000)
+        return client.cluster.world.clock.now_ms() - began_ms
+
+    assert simulation.run(work) <= 2_000
+
+
 @pytest.mark.parametrize(("policy", "expected"), [("earliest", [6, 7]), ("latest", [])])
 def test_an_offset_that_the_log_no_longer_has_is_reset_as_asked(policy: str, expected: list[int]) -> None:
     simulation = Simulation()

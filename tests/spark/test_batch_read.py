@@ -94,11 +94,11 @@ def test_sql_reads_a_topic_too(spark: "SparkSession", broker: Cluster, filled: s
 # ------------------------------------------------------------------------------------------------ filters
 
 
-@pytest.fixture(params=["on", "off"])
-def pushdown(spark: "SparkSession", request: pytest.FixtureRequest) -> Iterator[bool]:
-    """Pushing filters down, and not."""
-    spark.conf.set(PUSHDOWN, request.param == "on")
-    yield request.param == "on"
+@pytest.fixture
+def no_pushdown(spark: "SparkSession") -> Iterator[None]:
+    """Spark as it is by default."""
+    spark.conf.set(PUSHDOWN, False)
+    yield
     spark.conf.set(PUSHDOWN, True)
 
 
@@ -119,14 +119,24 @@ FILTERS = {
 
 
 @pytest.mark.parametrize("condition", FILTERS)
-def test_filters_choose_rows_pushed_down_or_not(
-    spark: "SparkSession", broker: Cluster, filled: str, condition: str, pushdown: bool
+def test_filters_choose_rows_and_spare_reading(
+    spark: "SparkSession", broker: Cluster, filled: str, condition: str
 ) -> None:
     expected, tasks = FILTERS[condition]
     rows = frame(spark, broker, subscribe=filled, minOffsetsPerTask="1").where(condition)
     assert values(rows) == sorted(expected)
     # What is pushed down shows in how many partitions of the topic are read at all; none takes one task.
-    assert rows.rdd.getNumPartitions() == (tasks if pushdown else 3)
+    assert rows.rdd.getNumPartitions() == tasks
+
+
+@pytest.mark.usefixtures("no_pushdown")
+def test_filters_choose_rows_where_they_are_not_pushed_down(
+    spark: "SparkSession", broker: Cluster, filled: str
+) -> None:
+    rows = frame(spark, broker, subscribe=filled, minOffsetsPerTask="1")
+    some = rows.where("partition = 1 AND offset > 17 AND timestamp >= '2023-11-14 22:13:50'")
+    assert values(some) == [55, 58]
+    assert some.rdd.getNumPartitions() == 3
 
 
 # ------------------------------------------------------------------------------------------------ mistakes

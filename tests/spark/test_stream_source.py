@@ -400,6 +400,19 @@ def test_progress_is_committed_to_a_group_of_the_query(broker: Cluster, topic: s
     assert committed(broker, group) == {place_of((topic, 0)): 15}
 
 
+def test_a_query_that_ends_by_itself_has_committed_all(broker: Cluster, topic: str) -> None:
+    group = f"group of {topic}"
+    query = Query(broker, None, subscribe=topic, **{"kafka.group.id": group})
+    for count in (10, 20):
+        send(broker, topic, *numbers(10))
+        query = query.restarted()
+        query.reader.prepareForTriggerAvailableNow()
+        while query.batch():
+            pass
+        # Spark may kill the process now, without a word.
+        assert committed(broker, group) == {place_of((topic, 0)): count}
+
+
 def test_only_what_is_processed_is_committed(broker: Cluster, topic: str) -> None:
     query = Query(broker, None, subscribe=topic, **{"kafka.group.id": f"group of {topic}"})
     send(broker, topic, *numbers(10))

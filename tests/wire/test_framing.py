@@ -119,6 +119,15 @@ def test_a_size_that_lies_allocates_nothing_before_the_bytes_come() -> None:
         assert receiver.owned_bytes <= max(4096, 2 * received)
 
 
+def test_the_frames_of_a_trusted_peer_do_not_move_while_they_grow() -> None:
+    receiver = Receiver(bytearray(64), frame_bytes_max=LIMIT, trusted_bytes=10_000)
+    read(receiver, struct.pack(">i", 9_000) + b"x" * 40)
+    assert receiver.owned_bytes == 9_004
+    larger = Receiver(bytearray(64), frame_bytes_max=LIMIT, trusted_bytes=10_000)
+    read(larger, struct.pack(">i", 50_000) + b"x" * 40)
+    assert larger.owned_bytes == 10_000
+
+
 @pytest.mark.honours("socket.request.max.bytes")
 def test_a_frame_may_be_as_large_as_the_setting_says_and_no_larger() -> None:
     assert read(Receiver(bytearray(16), frame_bytes_max=100), framed(b"x" * 100)) == [b"x" * 100]

@@ -21,6 +21,8 @@ R = TypeVar("R", bound=Response)
 
 REPLY_BYTES_MAX = 2**30
 _READ_BYTES = 64 * 1024
+# A reply of this size is what was asked for; it gets its memory at once.
+_TRUSTED_BYTES = 8 * 2**20
 _API_VERSIONS_NEWEST = ApiVersionsRequest.declaration.versions.highest
 _SOFTWARE_NAME = "moldau"
 
@@ -60,7 +62,9 @@ class BrokerConnection:
         self._clock = clock
         self._connection: Connection | None = None
         self._requests = Requests(client_id)
-        self._receiver = Receiver(bytearray(_READ_BYTES), frame_bytes_max=REPLY_BYTES_MAX)
+        self._receiver = Receiver(
+            bytearray(_READ_BYTES), frame_bytes_max=REPLY_BYTES_MAX, trusted_bytes=_TRUSTED_BYTES
+        )
         self._waiting: deque[asyncio.Future[Response]] = deque()
 
     # ---------------------------------------------------------------- asking

@@ -30,6 +30,7 @@ _EPOCH_OF_LAST_SINCE = 12
 _REPLIES_AHEAD_MAX = 2
 _RESETS = {"earliest": EARLIEST, "latest": LATEST}
 _NO_END = 2**63 - 1
+NO_ENDS: Mapping[TopicPartition, int] = {}
 
 
 class ConsumerRecord(NamedTuple):
@@ -242,8 +243,8 @@ class Consumer:
         """The same for those who decode elsewhere: the batches that came, or none where a position moved."""
         ends = {place_of(place): end for place, end in (until or {}).items()}
         polled: dict[TopicPartition, Polled] = {}
-        if await self._has_data(timeout_ms):
-            for state in self._readable():
+        if await self._has_data(timeout_ms, ends):
+            for state in self._readable(ends):
                 offset_from = state.position
                 batches = self._take_batches(state, ends.get(state.partition, _NO_END))
                 if offset_from is not None and state.position is not None:
@@ -278,11 +279,11 @@ class Consumer:
     ) -> None:
         self.abandon()
 
-    async def _has_data(self, timeout_ms: int) -> bool:
+    async def _has_data(self, timeout_ms: int, ends: Mapping[TopicPartition, int] = NO_ENDS) -> bool:
         self._check_open()
         await self._resolve_topics()
         deadline_ms = self._clock.now_ms() + timeout_ms
-        while not self._readable():
+        while not self._readable(ends):
             if self._error is not None:
                 error, self._error = self._error, None
                 raise error
@@ -297,8 +298,15 @@ class Consumer:
         if self.is_closed:
             raise ClientError(ErrorCode.INVALID_REQUEST, "The consumer is closed.")
 
-    def _readable(self) -> list[_Assigned]:
-        return [state for state in self._assigned.values() if state.replies and not state.is_paused]
+    def _readable(self, ends: Mapping[TopicPartition, int] = NO_ENDS) -> list[_Assigned]:
+        """Those with something to give out; whoever has come to its end has not, though more was fetched."""
+        return [
+            state
+            for state in self._assigned.values()
+            if state.replies
+            and not state.is_paused
+            and (state.position or 0) < ends.get(state.partition, _NO_END)
+        ]
 
     def _take_records(self, state: _Assigned, records_max: int) -> list[Record]:
         taken: list[Record] = []

@@ -6,7 +6,7 @@ with what the last one gave it: what it has read is committed, it is told, and o
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from inspect import isawaitable
 from types import TracebackType
@@ -22,7 +22,7 @@ from moldau.client.committed import (
     committed_offsets,
     fetch_offsets,
 )
-from moldau.client.consumer import Consumer, _Assigned
+from moldau.client.consumer import NO_ENDS, Consumer, _Assigned
 from moldau.client.consumer_member import ConsumerMember
 from moldau.client.coordinator import GroupCoordinator
 from moldau.client.errors import ClientError, code_of, is_worth_another_try
@@ -193,7 +193,7 @@ class GroupConsumer(Consumer):
 
     # ---------------------------------------------------------------- polling
 
-    async def _has_data(self, timeout_ms: int) -> bool:
+    async def _has_data(self, timeout_ms: int, ends: Mapping[TopicPartition, int] = NO_ENDS) -> bool:
         self._check_open()
         deadline_ms = self._clock.now_ms() + timeout_ms
         self._polls += 1
@@ -203,7 +203,7 @@ class GroupConsumer(Consumer):
                 await self._hand_over()
                 if self._member.error is not None:
                     raise self._member.error
-                if await super()._has_data(0):
+                if await super()._has_data(0, ends):
                     return True
                 left_ms = deadline_ms - self._clock.now_ms()
                 if left_ms <= 0:

@@ -52,12 +52,14 @@ class MoldauDataSource(DataSource):
 
         return StreamReader(schema, self.options)
 
+    @told_plainly
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Writes a batch."""
         from moldau.spark.sink import BatchSink
 
         return BatchSink(schema, self.options, overwrite)
 
+    @told_plainly
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """Writes micro-batches."""
         from moldau.spark.sink import StreamSink

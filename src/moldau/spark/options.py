@@ -423,8 +423,8 @@ class WriteOptions:
         settings = settings_of(given)
         if settings.get("partitioner", "default") not in _PARTITIONERS_WRITTEN:
             raise InvalidSetting(
-                "Option kafka.partitioner: rows go where the Java client sends their keys. For any other place"
-                " give them a column 'partition'."
+                "Option kafka.partitioner: rows go where the Java client sends their keys. For any other"
+                " place give them a column 'partition'."
             )
         return cls(
             bootstrap_servers=servers_of(given),

@@ -20,6 +20,7 @@ from moldau.spark.errors import DataLoss, NothingCame, rows_told_plainly
 from moldau.spark.options import ReadOptions
 from moldau.spark.plan.batches import Loss, told
 from moldau.spark.plan.ranges import OffsetRange, cut_into_tasks
+from moldau.spark.worker import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,7 +32,7 @@ _SHOWN_MAX: Final = 5
 # Nothing is gained by asking for less: what a task asks for, it reads.
 _FETCH_SETTINGS: Final[Mapping[str, SettingValue]] = {
     "auto_offset_reset": "none",
-    "max_partition_fetch_bytes": 8 * 2**20,
+    "max_partition_fetch_bytes": 4 * 2**20,
 }
 
 
@@ -109,6 +110,7 @@ class _Reader:
                     deadline_s = self._deadline_s()
                 elif time.monotonic() > deadline_s:
                     raise NothingCame(self._complaint())
+        settle()
 
     def _assign(self, consumer: BlockingConsumer) -> None:
         starts: dict[tuple[str, int], int] = {place: left.start for place, left in self._left.items()}
@@ -139,6 +141,9 @@ class _Reader:
         """Why nothing more of a topic can be read; empty if it can, or if nobody knows at the moment."""
         try:
             found = uuid_to_text(self._client.topic(topic, timeout_ms=_POLL_MS).topic_id)
+            if found != self._topic_ids.get(topic, found):
+                # The client lives longer than the query, and may know a topic that had the name before.
+                found = uuid_to_text(self._client.admin.describe_topics(topic)[topic].topic_id)
         except ClientError as error:
             return "the topic is gone" if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else ""
         planned = self._topic_ids.get(topic, found)

@@ -154,6 +154,9 @@ class Stream:
             return None
         is_same = ends == start.offsets and latest.topic_ids == start.topic_ids
         if is_same and not start.is_beginning:
+            if self._snapshot is not None:
+                # All is read. Spark now ends this process with SIGTERM, which leaves `stop` no time.
+                self.stop()
             return None
         self._triggered_s = time.monotonic()
         return Position(

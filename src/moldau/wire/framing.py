@@ -2,7 +2,8 @@
 
 A frame is an int32 size and as many bytes. All connections of a loop read into one shared buffer, and frames
 that arrive whole are parsed where they lie. A connection owns memory only for a frame that has not arrived
-completely, and never much more than has arrived of it, whatever its size claims to be.
+completely, and never much more than has arrived of it, whatever its size claims to be; unless it trusts its
+peer, which spares it to move large frames while they grow.
 """
 
 from __future__ import annotations
@@ -57,8 +58,12 @@ class Frame(NamedTuple):
 class Receiver:
     """Cuts what arrives on one connection into frames; made for `asyncio.BufferedProtocol`."""
 
-    def __init__(self, shared: bytearray, *, frame_bytes_max: int) -> None:
+    def __init__(
+        self, shared: bytearray, *, frame_bytes_max: int, trusted_bytes: int = _OWN_BYTES_MIN
+    ) -> None:
+        """Frames of up to `trusted_bytes` get their memory at once, others as they arrive."""
         assert len(shared) > _SIZE.size
+        self._trusted_bytes = trusted_bytes
         self._shared = shared
         self._frame_bytes_max = frame_bytes_max
         # The unfinished frame with its size in front, and how much of it is there.
@@ -121,7 +126,7 @@ class Receiver:
         if len(held) < _SIZE.size:
             return _SIZE.size
         whole = _SIZE.size + self._checked_size(held, 0)
-        return min(whole, max(2 * len(held), _OWN_BYTES_MIN))
+        return min(whole, max(2 * len(held), self._trusted_bytes))
 
     def _checked_size(self, buffer: bytearray | memoryview, position: int) -> int:
         size: int = _SIZE.unpack_from(buffer, position)[0]

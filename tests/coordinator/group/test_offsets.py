@@ -325,6 +325,18 @@ def test_clients_before_kafka_2_1_choose_when_their_offsets_expire() -> None:
     assert live.committed() == {("t", 1): 1}
 
 
+def test_an_offset_that_is_to_be_kept_for_ever_and_longer_is_kept() -> None:
+    """Found by arbitrary requests: no timestamp is so late, and the broker ended."""
+    live = Live(RETENTION)
+    assert live.commit({("t", 0): 1}, retention_ms=2**63 - 1, version=4) is ErrorCode.NONE
+    value = live.log[-1].value
+    assert isinstance(value, OffsetCommitValue)
+    assert OffsetCommitValue.decode(value.encode(1), 1).expire_timestamp == 2**63 - 1
+    live.reload()
+    live.wait(30 * MINUTE_MS)
+    assert live.committed() == {("t", 0): 1}
+
+
 @pytest.mark.honours("offsets.retention.check.interval.ms")
 def test_old_offsets_are_looked_for_from_time_to_time() -> None:
     live = Live(RETENTION | {"offsets.retention.check.interval.ms": str(60 * MINUTE_MS)})

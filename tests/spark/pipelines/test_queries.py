@@ -135,7 +135,7 @@ def test_a_dry_run_sets_up_everything_and_does_nothing(
     setup.is_dry = True
     with hooked(setup):
         rows = spark.readStream.format(FORMAT).option("subscribe", topic).load()
-        query = rows.writeStream.format("parquet").option("path", str(tmp_path / "out")).start()
+        query: object = rows.writeStream.format("parquet").option("path", str(tmp_path / "out")).start()
         assert isinstance(query, NotStarted)
         assert query.awaitTermination()
         spark.range(3).write.parquet(str(tmp_path / "out"))
@@ -151,7 +151,7 @@ def test_what_was_changed_for_a_pipeline_is_as_it_was(setup: Setup) -> None:
     from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
     methods = [(DataStreamWriter, "start"), (DataStreamReader, "load"), (DataFrameReader, "load")]
-    methods += [(DataFrameWriter, "save"), (DataFrameWriter, "parquet")]  # type: ignore[list-item]
+    methods += [(DataFrameWriter, "save"), (DataFrameWriter, "parquet")]
     before = [getattr(owner, name) for owner, name in methods]
     setup.is_dry = True
     with hooked(setup):
@@ -184,7 +184,12 @@ def test_a_query_finishes_its_micro_batch_and_begins_no_other(spark: "SparkSessi
 
 def test_a_query_that_takes_too_long_is_cut_off_and_named(spark: "SparkSession", tmp_path: Path) -> None:
     go_on, is_writing = threading.Event(), threading.Event()
-    query = slow_query(spark, tmp_path, lambda: (is_writing.set(), go_on.wait(DEADLINE_S)))
+
+    def write_slowly() -> None:
+        is_writing.set()
+        go_on.wait(DEADLINE_S)
+
+    query = slow_query(spark, tmp_path, write_slowly)
     assert is_writing.wait(DEADLINE_S)
     try:
         assert finish_batches(spark._jsparkSession, deadline_s=time.monotonic() + 1.0) == ["slow"]

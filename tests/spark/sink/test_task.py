@@ -12,7 +12,7 @@ import moldau
 from moldau.client import connect_sync
 from moldau.client.settings import ClientSettings
 from moldau.model.ids import PartitionIndex, TopicName, TopicPartition
-from moldau.spark.connections import NoBroker
+from moldau.spark.errors import NoBroker
 from moldau.spark.options import WriteOptions
 from moldau.spark.sink.errors import BadRow, BadTopic, NotWritten
 from moldau.spark.sink.producers import borrowed_producer, producer_settings

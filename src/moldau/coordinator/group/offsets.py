@@ -57,6 +57,7 @@ from moldau.wire.messages.groups import (
 
 NO_OFFSET: Final = -1
 NO_EPOCH: Final = -1
+_TIMESTAMP_MAX: Final = 2**63 - 1
 _DEFAULT_RETENTION: Final = -1
 # From this version on a group that is not there is called so, whatever protocol its member speaks.
 _GROUP_ID_NOT_FOUND: Final = 9
@@ -125,7 +126,9 @@ class Offsets:
         wall_ms = circumstances.wall_ms
         note_length_max = circumstances.settings[OFFSET_METADATA_MAX_BYTES]
         retention_ms = request.retention_time_ms
-        expires_ms = NO_TIMESTAMP if retention_ms == _DEFAULT_RETENTION else wall_ms + retention_ms
+        expires_ms = NO_TIMESTAMP
+        if retention_ms != _DEFAULT_RETENTION:
+            expires_ms = min(wall_ms + retention_ms, _TIMESTAMP_MAX)
         for topic in request.topics:
             name, topic_id = topic.name, topic.topic_id
             partitions = []

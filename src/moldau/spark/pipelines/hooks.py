@@ -69,8 +69,9 @@ class Setup:
 
     def note(self, access: Access) -> None:
         """Something is read or written."""
-        self.accesses.append(access)
-        self.on_access(access)
+        if access not in self.accesses:
+            self.accesses.append(access)
+            self.on_access(access)
 
     def name_query(self, given: str | None) -> str:
         """The name of a query, which is the pipeline's if it has only this one."""

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from typing import Final
 
+from moldau.spark.errors import SourceError
+
 _KEY_BYTES_SHOWN: Final = 40
 
 
-class BadColumns(Exception):
+class BadColumns(SourceError):
     """The columns of a query are not those of records."""
 
 
-class BadRow(Exception):
+class BadRow(SourceError):
     """A row that is no record, or has no place to go."""
 
 
-class BadTopic(Exception):
+class BadTopic(SourceError):
     """A topic that is not there, or cannot be written to."""
 
 
-class NotWritten(Exception):
+class NotWritten(SourceError):
     """Rows that were sent and not acknowledged; some of them may be in the topic all the same."""
 
 

@@ -18,9 +18,11 @@ from pyspark.sql.types import StructType
 
 from moldau.client.settings import ClientSettings
 from moldau.model.settings.setting import InvalidSetting
+from moldau.spark.errors import told_plainly
 from moldau.spark.options import WriteOptions
 from moldau.spark.sink.columns import columns_of
 from moldau.spark.sink.task import TaskReport
+from moldau.spark.worker import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,7 +38,9 @@ class _Sink:
         self._columns = columns_of(
             schema, topic=self._options.topic, with_timestamp=self._options.include_timestamp
         )
+        settle()
 
+    @told_plainly
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
         """Write the rows of one task, on an executor."""
         from pyspark import TaskContext
@@ -46,6 +50,7 @@ class _Sink:
 
         context = TaskContext.get()
         task = 0 if context is None else context.partitionId()
+        settle()
         with borrowed_producer(self._options) as producer:
             settings = ClientSettings.parse(producer_settings(self._options))
             return TaskWriter(producer, self._columns, settings, task=task).write(iterator)

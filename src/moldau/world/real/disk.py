@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from moldau.world.flushing import FlushGroups, directories_of
 from moldau.world.paths import parts_of
 from moldau.world.ports import Buffer, DiskFailed, Flush
+from moldau.world.real.spares import SpareFiles
 
 # Above so many, one syncfs costs less than an fsync each.
 FSYNCS_MAX = 8
@@ -32,6 +33,7 @@ class RealDisk:
         os.makedirs(self.directory, exist_ok=True)
         self.is_failed = False
         self._lock_fd: int | None = None
+        self._spares = SpareFiles()
         # One thread: flushes are grouped, so there is never a second one to run.
         self._flusher = ThreadPoolExecutor(max_workers=1, thread_name_prefix="flush")
         self._flushes = FlushGroups(self._flush_off_loop)
@@ -40,7 +42,7 @@ class RealDisk:
         """Open for reading and writing; FileNotFoundError unless it exists or `create`."""
         if create:
             self.check_writable()
-        fd = os.open(self._full(path), os.O_RDWR | (os.O_CREAT if create else 0), 0o644)
+        fd = self._spares.open(self._full(path), os.O_RDWR | (os.O_CREAT if create else 0))
         return RealFile(self, path, fd)
 
     def exists(self, path: str) -> bool:
@@ -106,6 +108,7 @@ class RealDisk:
     def close(self) -> None:
         """Give back the lock and the thread; a flush that runs is waited for."""
         self._flusher.shutdown()
+        self._spares.close()
         if self._lock_fd is not None:
             os.close(self._lock_fd)
             self._lock_fd = None
@@ -136,7 +139,7 @@ class RealDisk:
     def _sync_directories(self, paths: Sequence[str]) -> None:
         for path in paths:
             try:
-                fd = os.open(self._full(path), os.O_RDONLY | os.O_DIRECTORY)
+                fd = self._spares.open(self._full(path), os.O_RDONLY | os.O_DIRECTORY)
             except IS_GONE:
                 continue
             try:
@@ -146,6 +149,7 @@ class RealDisk:
                 os.fsync(fd)
             finally:
                 os.close(fd)
+                self._spares.refill()
 
 
 class RealFile:
