@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -507,3 +509,100 @@ def counted_pages(cli: Cli) -> set[str]:
         json.loads(line) for line in cli("consume", "click-counts", "--format", "%k\\n").stdout.splitlines()
     ]
     return {key["page"] for key in keys} | {key["minute"][11:16] for key in keys}
+
+
+# ---------------------------------------------------------------- what is shown
+
+
+class Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def a_progress() -> Any:
+    from moldau.spark.pipelines.progress import Progress
+
+    progress = Progress()
+    report = {
+        "name": "counts",
+        "batchId": 41,
+        "numInputRows": 80_214,
+        "inputRowsPerSecond": 2012.3,
+        "processedRowsPerSecond": 9120.0,
+        "durationMs": {"addBatch": 500, "triggerExecution": 640},
+        "stateOperators": [{"numRowsTotal": 112}],
+        "sources": [{"endOffset": {"clicks": {"0": 5}}, "latestOffset": {"clicks": {"0": 1876}}}],
+    }
+    progress.batch(report, now_ms=1)
+    progress.started("waits")
+    return progress
+
+
+def a_run() -> Any:
+    from moldau.spark.pipelines.processes import ProcessId
+    from moldau.spark.pipelines.state import Run, Status
+
+    return Run(
+        name="shop",
+        kind="function",
+        source="shop.py",
+        status=Status.RUNNING,
+        process=ProcessId(1, "x"),
+        began_ms=1,
+        master="local[*]",
+        bootstrap_servers="localhost:9092",
+        log="spark.log",
+        ui_url="http://127.0.0.1:4040",
+    )
+
+
+def test_a_terminal_shows_what_each_query_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    from moldau.cli._pipeline_display import observer
+
+    screen = Screen()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    with observer(as_json=False) as watching:
+        watching.phase("Starting Spark")
+        watching.running(a_run())
+        watching.refresh(a_progress())
+        watching.note("something to know")
+    shown = [
+        " ".join(line.split())
+        for line in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue()).splitlines()
+    ]
+    assert "QUERY BATCH IN/S DONE/S ROWS LAG BATCH TIME STATE ROWS" in shown
+    assert "counts 41 2,012 9,120 80,214 1,871 0.6 s 112" in shown
+    assert "waits - 0 0 0 - - -" in shown
+    assert "something to know" in shown
+    assert any("http://127.0.0.1:4040" in line for line in shown)
+
+
+def test_elsewhere_each_event_is_a_line_of_json(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from moldau.cli._pipeline_display import observer
+
+    progress = a_progress()
+    for as_json in (False, True):
+        with observer(as_json=as_json) as watching:
+            watching.running(a_run())
+            watching.refresh(progress)
+            watching.batch(progress.queries["counts"])
+            watching.said("a table, printed by Spark")
+        out, err = capsys.readouterr()
+        events, said = (out, err) if as_json else (err, out)
+        running, batch = map(json.loads, events.splitlines())
+        assert (running["event"], running["name"], running["ui_url"]) == (
+            "running",
+            "shop",
+            "http://127.0.0.1:4040",
+        )
+        assert (batch["event"], batch["name"], batch["rows_in"], batch["lag"]) == (
+            "batch",
+            "counts",
+            80_214,
+            1871,
+        )
+        assert said == "a table, printed by Spark\n"

@@ -36,10 +36,11 @@ _KILL_AFTER_S: Final = 10.0
 
 @click.group(cls=SuggestingGroup)
 def command() -> None:
-    """Run data pipelines on Spark: `pip install 'moldau[spark]'`, and Java 17 or newer.
+    """Run data pipelines on Spark: ingest, transform, join, aggregate, export.
 
-    A pipeline is a Python file with a function `pipeline(spark)`, or Python and SQL files of Spark's
-    declarative pipelines. It reads and writes topics with format("moldau").
+    They need `pip install 'moldau[spark]'`, and Java 17 or newer. A pipeline is a Python file with a function
+    `pipeline(spark)`, or Python and SQL files of Spark's declarative pipelines. It reads and writes topics
+    with format("moldau").
 
     \b
     Examples:
