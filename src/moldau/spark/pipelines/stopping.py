@@ -31,19 +31,31 @@ def finish_batches(
     its trigger. Queries may come up meanwhile, as they do in graphs, until `is_over`.
     """
     terminated = java_session.getClass().forName(_TERMINATED).getField("MODULE$").get(None)
+    idle_before: list[JavaObject] = []
     while True:
         queries = active_queries(java_session)
         for query in queries:
             query.state().set(terminated)
-        busy = [query for query in queries if query.status().isTriggerActive()]
-        for query in queries:
-            if query not in busy:
+        busy = [query for query in queries if _is_busy(query)]
+        idle = [query for query in queries if query not in busy]
+        for query in idle:
+            # A query that had just looked at its mark may have begun since: who is idle twice, stays so.
+            if query in idle_before:
                 query.stop()
+        idle_before = idle
         if time.monotonic() > deadline_s:
             return [_cut_off(query) for query in busy]
         if not queries and is_over():
             return []
         time.sleep(_POLL_S)
+
+
+def _is_busy(query: JavaObject) -> bool:
+    """Whether a micro-batch is under way, from when its offsets are written down until it is committed."""
+    if query.status().isTriggerActive():
+        return True
+    planned, done = (each.getLatestBatchId().toString() for each in (query.offsetLog(), query.commitLog()))
+    return bool(planned != done)
 
 
 def _cut_off(query: JavaObject) -> str:
