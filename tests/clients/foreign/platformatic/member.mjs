@@ -33,6 +33,10 @@ consumer.on('consumer:group:join', ({ assignments }) => {
 
 const stream = await consumer.consume({ topics: [asked.topic], mode: 'committed', fallbackMode: 'earliest' })
 process.stdin.resume().on('end', async () => {
+  // The stream may be about to fetch once more, and nobody catches that the client is closed by then.
+  process.on('uncaughtException', error => {
+    if (error.message !== 'Client is closed.') throw error
+  })
   release('revoked')
   await consumer.close(true)
   process.exit(0)
