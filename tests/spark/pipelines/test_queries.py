@@ -111,8 +111,8 @@ def test_what_reads_and_writes_topics_knows_the_cluster(
         spark.read.option("header", "true").schema("a INT").load(format="csv", path=str(tmp_path))
     cluster = {"kafka.bootstrap.servers": broker.bootstrap_servers}
     assert setup.accesses == [
-        *[Access("write", FORMAT, {"topic": topic, **cluster}, False)] * 2,
-        *[Access("read", FORMAT, {"subscribe": topic, **cluster}, False)] * 2,
+        Access("write", FORMAT, {"topic": topic, **cluster}, False),
+        Access("read", FORMAT, {"subscribe": topic, **cluster}, False),
         Access("read", FORMAT, {"subscribe": topic, "groupIdPrefix": "own", **cluster}, True),
         Access("read", FORMAT, {"subscribe": topic, "groupIdPrefix": "shop", **cluster}, True),
         Access("read", "csv", {"header": "true"}, False),

@@ -216,8 +216,10 @@ def test_a_broker_that_stays_away_is_an_error_once_the_time_for_delivery_is_over
             request_timeout_ms=1_000,
             buffer_memory=10**9,
         )
-    assert "could not be written: REQUEST_TIMED_OUT" in str(error.value)
-    assert "Not delivered within 2000 ms" in str(error.value)
+    # Whichever comes first: the end of the time, or the last try to reach a broker.
+    assert "could not be written: " in str(error.value)
+    reasons = ("Not delivered within 2000 ms", "No broker could be reached")
+    assert any(reason in str(error.value) for reason in reasons), str(error.value)
 
 
 def test_a_task_that_finds_no_broker_says_which_it_tried(lone_broker: Cluster) -> None:
