@@ -8,6 +8,8 @@ SEEDS    ?= 100
 CUTS     ?= 300
 KILLS    ?= 30
 
+# Some images forbid Python its compiled files, and every command would start three times as slowly.
+unexport PYTHONDONTWRITEBYTECODE
 export PIP_NO_INPUT := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
