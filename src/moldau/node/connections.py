@@ -208,14 +208,18 @@ class ClientConnection:
         now_us = self._clock.now_us()
         self._heard_ms = now_us // 1000
         turn_ends_us = now_us + _TURN_US
+        kept = None
         self._is_taking = True
         try:
             for frame in self._frames.filled(count):
                 if not self._queue and now_us < turn_ends_us and self._may_take():
                     self._take(frame, now_us)
                     now_us = self._clock.now_us()
+                elif frame.is_shared:
+                    kept = kept or _Kept(frame, end=count)
+                    self._queue.append(kept.own(frame))
                 else:
-                    self._queue.append(_owned(frame))
+                    self._queue.append(frame)
                 if self._has_ended():
                     break
         except (MalformedMessage, KafkaError) as error:
@@ -354,9 +358,10 @@ class ClientConnection:
             # Whoever asked is gone.
             return
         request = call.received
+        now_us = self._clock.now_us()
         chunks: list[Chunk] = []
         if response is not None:
-            throttle_ms = self._metered(call, response)
+            throttle_ms = self._metered(call, response, now_us)
             chunks = framing.encode_response(
                 response,
                 api_key=request.api_key,
@@ -366,9 +371,8 @@ class ClientConnection:
             if throttle_ms:
                 self._mute(throttle_ms)
         call.place.complete(chunks)
-        self._counted(
-            call, response, size_bytes=len(chunks[0]) if len(chunks) == 1 else sum(map(len, chunks))
-        )
+        size_bytes = len(chunks[0]) if len(chunks) == 1 else sum(map(len, chunks))
+        self._counted(call, response, size_bytes=size_bytes, now_us=now_us)
         if self._holding is not None and self._holding.call is call:
             self._holding = None
             if not self._is_taking:
@@ -383,18 +387,18 @@ class ClientConnection:
             return
         call.place.complete([len(response).to_bytes(4, "big"), response])
         decoded = framing.decode_response(response, api_key=call.received.api_key, version=call.version)
-        self._counted(call, decoded, size_bytes=len(response))
+        self._counted(call, decoded, size_bytes=len(response), now_us=self._clock.now_us())
         throttle_ms: int = getattr(decoded, "throttle_time_ms", 0)
         if throttle_ms:
             self._mute(throttle_ms)
         if not self._is_taking:
             self._send()
 
-    def _counted(self, call: Call, response: Response | None, *, size_bytes: int) -> None:
+    def _counted(self, call: Call, response: Response | None, *, size_bytes: int, now_us: int) -> None:
         frame = call.received.frame
         metrics = self._server.metrics_of(call.received.api_key)
         metrics.answered(
-            seconds=(self._clock.now_us() - call.began_us) / 1_000_000,
+            seconds=(now_us - call.began_us) / 1_000_000,
             request_bytes=frame.end - frame.start,
             response_bytes=size_bytes,
         )
@@ -416,14 +420,13 @@ class ClientConnection:
         self._send()
         connection.close()
 
-    def _metered(self, call: Call, response: Response) -> int:
+    def _metered(self, call: Call, response: Response, now_us: int) -> int:
         """Count the request towards quotas; gives for how long the client has to pause, and tells it."""
         parts = self._server.parts
         api = self._apis[call.received.api_key]
         quotas = parts.quotas
         if api.metered is Metered.EXEMPT or not quotas.is_configured:
             return 0
-        now_us = self._clock.now_us()
         now_ms = now_us // 1000
         user, client_id = call.principal.name, call.client_id
         took_us = now_us - call.began_us if self._is_taking else 0
@@ -536,9 +539,16 @@ class Holding:
             self.task.cancel()  # type: ignore[attr-defined]
 
 
-def _owned(frame: framing.Frame) -> framing.Frame:
-    """The frame in memory of its own, where it may wait."""
-    if not frame.is_shared:
-        return frame
-    data = bytearray(memoryview(frame.buffer)[frame.start : frame.end])
-    return framing.Frame(data, 0, len(data), is_shared=False)
+class _Kept:
+    """What is left of a shared buffer from one frame on, in memory of its own, where frames may wait."""
+
+    __slots__ = ("_buffer", "_start")
+
+    def __init__(self, first: framing.Frame, *, end: int) -> None:
+        self._start = first.start
+        self._buffer = bytearray(memoryview(first.buffer)[first.start : end])
+
+    def own(self, frame: framing.Frame) -> framing.Frame:
+        """The same frame here."""
+        start = self._start
+        return framing.Frame(self._buffer, frame.start - start, frame.end - start, is_shared=False)

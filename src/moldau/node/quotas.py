@@ -80,9 +80,7 @@ class Quotas:
         A negative amount takes back what was recorded, as for a fetch that its quota leaves without data.
         """
         limited = self._rates[kind]
-        if not limited.limits:
-            return 0
-        rate = limited.of_client(user, client_id, now_ms)
+        rate = limited.of_client(user, client_id, now_ms) if limited.limits else None
         return 0 if rate is None else rate.record(amount, now_ms)
 
     def amount_max(self, kind: QuotaKind, *, user: str, client_id: str, now_ms: int) -> float:
@@ -131,6 +129,7 @@ class _Rate:
     """How much was done in the last windows, each of which begins with the first thing done in it."""
 
     __slots__ = (
+        "_elapsed_seconds_min",
         "_sum",
         "_throttle_ms_max",
         "_window_count",
@@ -148,6 +147,9 @@ class _Rate:
         self._throttle_ms_max = throttle_ms_max
         self._windows: deque[_Window] = deque()
         self._sum: float = 0
+        # Before the first window nothing was done, which counts too: else the first request would be a burst.
+        # With a single window no time may have passed at all.
+        self._elapsed_seconds_min = max((window_count - 1) * window_ms, 1) / 1000
 
     def record(self, amount: float, now_ms: int) -> int:
         """Add to the current window; the time after which the rate will have fallen to its limit."""
@@ -161,14 +163,14 @@ class _Rate:
         current.last_ms = now_ms
         current.amount += amount
         self._sum += amount
+        # Nearly everybody is far below the limit, which takes one look to see.
+        if self._sum <= self.limit * self._elapsed_seconds_min:
+            return 0
         elapsed_ms = now_ms - windows[0].begun_ms
-        # Before the first window nothing was done, which counts too: else the first request would be a burst.
         missing = self._window_count - 1 - elapsed_ms // self._window_ms
         if missing > 0:
             elapsed_ms += missing * self._window_ms
-        # With a single window no time may have passed at all.
-        elapsed_ms = max(elapsed_ms, 1)
-        excess = self._sum * 1000 - self.limit * elapsed_ms
+        excess = self._sum * 1000 - self.limit * max(elapsed_ms, 1)
         if excess <= 0:
             return 0
         return min(round(excess / self.limit), self._throttle_ms_max)
@@ -251,8 +253,11 @@ class _Limited(Generic[Sensor]):
 
     def of_client(self, user: str, client_id: str, now_ms: int) -> Sensor | None:
         whom = (user, client_id)
-        if whom in self._found and now_ms < self._sweep_ms:
-            return self._found[whom]
+        if now_ms < self._sweep_ms:
+            try:
+                return self._found[whom]
+            except KeyError:
+                pass
         return self._find(whom, _client_entities(user=user, client_id=client_id), now_ms)
 
     def of_address(self, ip: str, now_ms: int) -> Sensor | None:
