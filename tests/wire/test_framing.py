@@ -15,6 +15,7 @@ from moldau.wire.framing import (
     Replies,
     Request,
     Requests,
+    Spares,
     UnservedRequest,
     encode_request,
     encode_response,
@@ -47,6 +48,18 @@ def read(receiver: Receiver, data: bytes) -> list[bytes]:
     return frames
 
 
+def frames_of(receiver: Receiver, data: bytes) -> list[Frame]:
+    """The frames themselves, of which only the last may still hold what it held."""
+    frames: list[Frame] = []
+    while data:
+        room = receiver.buffer_to_fill()
+        count = min(len(room), len(data))
+        room[:count] = data[:count]
+        frames += receiver.filled(count)
+        data = data[count:]
+    return frames
+
+
 def joined(chunks: list[Chunk]) -> bytes:
     return b"".join(chunks)  # type: ignore[arg-type]
 
@@ -63,11 +76,12 @@ def whole(data: bytes) -> Frame:
     st.lists(st.binary(max_size=300), max_size=8),
     st.lists(st.integers(1, 200), max_size=40),
     st.integers(5, 700),
+    st.none() | st.builds(Spares),
 )
 def test_the_network_may_cut_a_stream_anywhere(
-    bodies: list[bytes], cuts: list[int], shared_bytes: int
+    bodies: list[bytes], cuts: list[int], shared_bytes: int, spares: Spares | None
 ) -> None:
-    receiver = Receiver(bytearray(shared_bytes), frame_bytes_max=300)
+    receiver = Receiver(bytearray(shared_bytes), frame_bytes_max=300, spares=spares)
     stream = framed(*bodies)
     frames = []
     for cut in cuts:
@@ -126,6 +140,36 @@ def test_the_frames_of_a_trusted_peer_do_not_move_while_they_grow() -> None:
     larger = Receiver(bytearray(64), frame_bytes_max=LIMIT, trusted_bytes=10_000)
     read(larger, struct.pack(">i", 50_000) + b"x" * 40)
     assert larger.owned_bytes == 10_000
+
+
+def test_large_frames_leave_their_memory_to_those_of_any_connection() -> None:
+    spares, shared = Spares(), bytearray(64)
+    one, other = (Receiver(shared, frame_bytes_max=LIMIT, spares=spares) for _ in range(2))
+    large, smaller = framed(b"a" * 9_000), framed(b"b" * 5_000)
+    (first,) = frames_of(one, large)
+    (second,) = frames_of(other, smaller)
+    (third,) = frames_of(one, large)
+    assert first.buffer is second.buffer is third.buffer
+    assert first.is_shared, "whoever keeps the frame must copy it"
+    assert (second.end - second.start, third.end - third.start) == (5_000, 9_000)
+
+
+def test_frames_that_come_at_the_same_time_have_memory_of_their_own() -> None:
+    spares, shared = Spares(), bytearray(64)
+    one, other = (Receiver(shared, frame_bytes_max=LIMIT, spares=spares) for _ in range(2))
+    frames_of(one, framed(b"a" * 9_000))
+    assert read(one, framed(b"b" * 9_000)[:5_000]) == []
+    assert one.owned_bytes == 9_004
+    assert read(other, framed(b"c" * 8_000)) == [b"c" * 8_000]
+    assert read(one, framed(b"b" * 9_000)[5_000:]) == [b"b" * 9_000]
+
+
+def test_little_memory_is_left_for_others_and_of_that_the_largest() -> None:
+    spares = Spares()
+    for size in (3_000_000, 10, 20, 2_000_000, 30, 40, 50):
+        spares.give(bytearray(size))
+    kept = [len(spares.take(1) or b"") for _ in range(5)]
+    assert kept == [30, 40, 50, 2_000_000, 0]
 
 
 @pytest.mark.honours("socket.request.max.bytes")

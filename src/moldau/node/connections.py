@@ -71,6 +71,7 @@ class Server:
         self.fail = fail
         """Told of an exception that nobody answers: the node stops."""
         self.shared = bytearray(SHARED_BUFFER_BYTES)
+        self.spares = framing.Spares()
         self.unfinished_bytes = 0
         self.connections: dict[ClientConnection, None] = {}
         self._by_host: dict[str, int] = {}
@@ -159,7 +160,9 @@ class ClientConnection:
         self._clock = server.parts.world.clock
         self._listener = listener
         self._apis = apis
-        self._frames = framing.Receiver(server.shared, frame_bytes_max=server.limits.request_bytes_max)
+        self._frames = framing.Receiver(
+            server.shared, frame_bytes_max=server.limits.request_bytes_max, spares=server.spares
+        )
         self._replies = framing.Replies()
         self._queue: deque[framing.Frame] = deque()
         self._connection: Connection | None = None
@@ -215,11 +218,10 @@ class ClientConnection:
                 if not self._queue and now_us < turn_ends_us and self._may_take():
                     self._take(frame, now_us)
                     now_us = self._clock.now_us()
-                elif frame.is_shared:
-                    kept = kept or _Kept(frame, end=count)
-                    self._queue.append(kept.own(frame))
                 else:
-                    self._queue.append(frame)
+                    # A frame that is not the first that has come reaches beyond what came last.
+                    kept = kept or _Kept(frame, end=max(frame.end, count))
+                    self._queue.append(kept.own(frame))
                 if self._has_ended():
                     break
         except (MalformedMessage, KafkaError) as error:

@@ -1,9 +1,10 @@
 """A connection without its socket: bytes in, whole requests out, replies in order.
 
 A frame is an int32 size and as many bytes. All connections of a loop read into one shared buffer, and frames
-that arrive whole are parsed where they lie. A connection owns memory only for a frame that has not arrived
-completely, and never much more than has arrived of it, whatever its size claims to be; unless it trusts its
-peer, which spares it to move large frames while they grow.
+that arrive whole are parsed where they lie. A connection has memory of its own only for a frame that has not
+arrived completely, and never much more than has arrived of it, whatever its size claims to be; unless it
+trusts its peer, or finds memory that the last large frame has left: then large frames do not move while they
+grow.
 """
 
 from __future__ import annotations
@@ -38,6 +39,9 @@ _RESPONSE_START = struct.Struct(">ii")
 _CORRELATION_ID_BYTES = 4
 _WITH_RECORDS = frozenset((ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT, ApiKey.SHARE_FETCH))
 _OWN_BYTES_MIN = 4096
+# Enough for producers with usual settings that send at the same time.
+_SPARES_MAX = 4
+_SPARE_BYTES_MAX = 2 * 2**20
 # Shorter chunks are joined before they are sent; copying longer ones costs more than sending them apart.
 _JOINED_BYTES_MAX = 8192
 _CORRELATION_IDS = 2**31
@@ -46,7 +50,7 @@ _CORRELATION_IDS = 2**31
 class Frame(NamedTuple):
     """The bytes of one request or response, without its size.
 
-    The bytes of a shared frame are gone with the next read on any connection of the loop.
+    The bytes of a shared frame are gone with the next frame on any connection of the loop.
     """
 
     buffer: bytes | bytearray
@@ -55,33 +59,67 @@ class Frame(NamedTuple):
     is_shared: bool
 
 
+class Spares:
+    """Memory that large frames leave for the next ones, of all connections of a loop.
+
+    New memory is cleared by Python and mapped by the kernel page by page, which takes longer than the frame.
+    """
+
+    def __init__(self) -> None:
+        self._free: list[bytearray] = []
+
+    def take(self, size: int) -> bytearray | None:
+        """Memory of at least so many bytes, if there is any."""
+        for number, buffer in enumerate(self._free):
+            if len(buffer) >= size:
+                return self._free.pop(number)
+        return None
+
+    def give(self, buffer: bytearray) -> None:
+        """Leave memory that nobody looks at any more; of too much, the smallest piece is dropped."""
+        if len(buffer) <= _SPARE_BYTES_MAX:
+            self._free.append(buffer)
+            self._free.sort(key=len)
+            del self._free[:-_SPARES_MAX]
+
+
 class Receiver:
     """Cuts what arrives on one connection into frames; made for `asyncio.BufferedProtocol`."""
 
     def __init__(
-        self, shared: bytearray, *, frame_bytes_max: int, trusted_bytes: int = _OWN_BYTES_MIN
+        self,
+        shared: bytearray,
+        *,
+        frame_bytes_max: int,
+        trusted_bytes: int = _OWN_BYTES_MIN,
+        spares: Spares | None = None,
     ) -> None:
-        """Frames of up to `trusted_bytes` get their memory at once, others as they arrive."""
+        """Frames of up to `trusted_bytes` get their memory at once, others as they arrive.
+
+        With `spares`, every frame is shared.
+        """
         assert len(shared) > _SIZE.size
         self._trusted_bytes = trusted_bytes
+        self._spares = spares
         self._shared = shared
         self._frame_bytes_max = frame_bytes_max
-        # The unfinished frame with its size in front, and how much of it is there.
+        # The unfinished frame with its size in front, how much of it is there, and how much has room.
         self._own: bytearray | None = None
         self._own_bytes = 0
+        self._own_room = 0
 
     @property
     def owned_bytes(self) -> int:
         """How much memory this connection holds."""
-        return 0 if self._own is None else len(self._own)
+        return 0 if self._own is None else self._own_room
 
     def buffer_to_fill(self, size_hint: int = -1) -> memoryview:
         """Where the next read should put its bytes; never empty."""
         if self._own is None:
             return memoryview(self._shared)
-        if self._own_bytes == len(self._own):
-            self._grow(self._own)
-        return memoryview(self._own)[self._own_bytes :]
+        if self._own_bytes == self._own_room:
+            self._move(memoryview(self._own)[: self._own_bytes])
+        return memoryview(self._own)[self._own_bytes : self._own_room]
 
     def filled(self, count: int) -> Iterator[Frame]:
         """The frames that `count` more bytes complete; to be exhausted before the next read."""
@@ -99,7 +137,7 @@ class Receiver:
             yield tuple.__new__(Frame, (shared, start, end, True))
             position = end
         if position < count:
-            self._keep(memoryview(self._shared)[position:count])
+            self._move(memoryview(self._shared)[position:count])
 
     def _finished(self, own: bytearray) -> Iterator[Frame]:
         if self._own_bytes < _SIZE.size:
@@ -107,26 +145,26 @@ class Receiver:
         end = _SIZE.size + self._checked_size(own, 0)
         if self._own_bytes == end:
             self._own, self._own_bytes = None, 0
-            yield Frame(own, _SIZE.size, end, is_shared=False)
+            yield Frame(own, _SIZE.size, end, is_shared=self._spares is not None)
+            if self._spares is not None:
+                self._spares.give(own)
 
-    def _keep(self, rest: memoryview) -> None:
-        """Take over the beginning of a frame from the shared buffer."""
-        self._own_bytes = len(rest)
-        own = bytearray(self._capacity(rest))
-        own[: len(rest)] = rest
-        self._own = own
+    def _move(self, held: memoryview) -> None:
+        """Have the beginning of a frame in memory of its own, with room for more of it.
 
-    def _grow(self, own: bytearray) -> None:
-        grown = bytearray(self._capacity(own))
-        grown[: len(own)] = own
-        self._own = grown
-
-    def _capacity(self, held: bytearray | memoryview) -> int:
-        """Room for as much again as has come, but not beyond the frame: the next is read in place."""
-        if len(held) < _SIZE.size:
-            return _SIZE.size
-        whole = _SIZE.size + self._checked_size(held, 0)
-        return min(whole, max(2 * len(held), self._trusted_bytes))
+        Room for as much again as has come, but not beyond the frame: the next is read in place.
+        """
+        whole, own = _SIZE.size, None
+        if len(held) >= _SIZE.size:
+            whole += self._checked_size(held, 0)
+            own = self._spares.take(whole) if self._spares is not None else None
+        if own is None:
+            room = min(whole, max(2 * len(held), self._trusted_bytes))
+            own = bytearray(room)
+        else:
+            room = whole
+        own[: len(held)] = held
+        self._own, self._own_bytes, self._own_room = own, len(held), room
 
     def _checked_size(self, buffer: bytearray | memoryview, position: int) -> int:
         size: int = _SIZE.unpack_from(buffer, position)[0]

@@ -95,7 +95,7 @@ class RealConnection(asyncio.BufferedProtocol):
         self._receiver = receiver
         self._loop = asyncio.get_running_loop()
         self._turns = self._loop if isinstance(self._loop, TurnLoop) else None
-        # What is sent at the end of the loop's turn, before everything in the queue.
+        # What is sent once all that has come is read, and before everything in the queue.
         self._outbox: list[bytes] = []
         self._queue: deque[Buffer | FileSlice] = deque()
         self._queued_bytes = 0
@@ -104,6 +104,7 @@ class RealConnection(asyncio.BufferedProtocol):
         self._is_transport_full = False
         self._is_sender_paused = False
         self._is_reading = True
+        self._is_reading_on = False
         self._is_closing = False
         self._offered_bytes = 0
 
@@ -114,11 +115,12 @@ class RealConnection(asyncio.BufferedProtocol):
         if self._is_closing or self._transport.is_closing():
             return
         turns = self._turns
-        if turns is not None and turns.is_crowded and not self._queue:
+        is_crowded = turns is not None and turns.is_crowded
+        if (is_crowded or self._is_reading_on) and not self._queue:
             # Only what cannot change meanwhile, and cannot fail as the read of a slice can.
             buffers = [chunk for chunk in chunks if isinstance(chunk, bytes)]
             if len(buffers) == len(chunks):
-                if not self._outbox:
+                if turns is not None and not self._outbox and not self._is_reading_on:
                     turns.at_end_of_turn(self._send_outbox)
                 self._outbox += buffers
                 return
@@ -185,9 +187,16 @@ class RealConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Something has arrived."""
-        self._receiver.filled(nbytes)
-        if nbytes == self._offered_bytes and self._is_plaintext:
+        if nbytes < self._offered_bytes or not self._is_plaintext:
+            self._receiver.filled(nbytes)
+            return
+        self._is_reading_on = True
+        try:
+            self._receiver.filled(nbytes)
             self._read_on()
+        finally:
+            self._is_reading_on = False
+            self._send_outbox()
 
     def pause_writing(self) -> None:
         """The transport's buffer is full."""
