@@ -124,6 +124,18 @@ def test_what_is_there_to_copy_works_and_is_there_again_the_next_time(tmp_path: 
     assert (tmp_path / "moldau-data" / ".kafka_cleanshutdown").exists()
 
 
+@pytest.mark.parametrize("arguments", [("topic", "list"), ("topic", "create", "orders")])
+def test_whoever_asks_the_port_of_the_controller_is_told_what_it_is(
+    tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    with dev(tmp_path) as broker:
+        found = re.search(r"CONTROLLER://([^,\s]+)", broker.said)
+        assert found is not None
+        result = CliRunner().invoke(main, [*arguments, "-b", found[1]])
+    assert result.exit_code == 1
+    assert f"{found[1]}: This is the port of a controller, which serves no clients" in result.stderr
+
+
 def test_the_admin_port_tells_how_it_is(tmp_path: Path) -> None:
     with dev(tmp_path, "--dir", "a b", "--override", "num.partitions=3") as broker:
         assert broker.page("/readyz") == broker.page("/livez") == "ok\n"

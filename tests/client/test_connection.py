@@ -187,6 +187,22 @@ def test_a_request_that_the_broker_does_not_speak_is_refused_before_it_is_sent(s
     ]
 
 
+def test_the_port_of_a_controller_is_named_as_such(sim: Cluster) -> None:
+    def answer(broker: ScriptedBroker, request: object) -> None:
+        assert isinstance(request, framing.Request) and request.api_key == ApiKey.API_VERSIONS
+        broker.reply(request, versions_offered(vote=2, fetch=18))
+
+    async def work(connection: BrokerConnection, world: World) -> str:
+        assert connection.version_of(FetchRequest) == 18
+        with pytest.raises(ClientError, match="connect to that of a broker") as error:
+            connection.version_of(InitProducerIdRequest)
+        return error.value.message
+
+    assert talk(sim, answer, work) == [
+        "This is the port of a controller, which serves no clients; connect to that of a broker."
+    ]
+
+
 class HoldsBack:
     """Answers the first questions all at once when the last has come."""
 

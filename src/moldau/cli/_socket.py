@@ -62,6 +62,11 @@ class SocketConnection:
         lowest, highest = self._versions.get(api_key, (0, -1))
         version = min(spoken.highest, highest)
         if version < max(spoken.lowest, lowest):
+            if ApiKey.METADATA not in self._versions:
+                raise Failure(
+                    f"{self._name}: This is the port of a controller, which serves no clients;"
+                    " connect to that of a broker."
+                )
             raise Failure(f"The broker at {self._name} does not serve {ApiKey(api_key).api_name}.")
         response = self._exchange(request, version)
         assert isinstance(response, reply)

@@ -88,6 +88,12 @@ class BrokerConnection:
             version = min(spoken.highest, offered.highest)
             if version >= max(spoken.lowest, offered.lowest):
                 return version
+        if self.versions and ApiKey.METADATA not in self.versions:
+            raise ClientError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                "This is the port of a controller, which serves no clients; connect to that of a broker.",
+                where=str(self.address),
+            )
         raise ClientError(
             ErrorCode.UNSUPPORTED_VERSION,
             f"The broker offers {ApiKey(api_key).api_name} in versions {offered or 'none'}, "
