@@ -21,12 +21,20 @@ if TYPE_CHECKING:
 JAVA_MIN = 17
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A session takes ten seconds to start and a gigabyte to run, so it is for one worker only."""
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("spark"))
             item.add_marker(pytest.mark.timeout(300))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """xdist knows groups by the names of tests, which is none of pytest's promises."""
+    if getattr(session.config.option, "loadgroup", False):
+        alone = [item.nodeid for item in session.items if item.get_closest_marker("xdist_group")]
+        assert all("@" in nodeid for nodeid in alone), "this pytest and this xdist do not agree on groups"
 
 
 @pytest.fixture(scope="session")
