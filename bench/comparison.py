@@ -22,7 +22,7 @@ import confluent_kafka
 from compare.plots import save_plots, show
 from compare.report import between_markers, markdown
 from compare.results import Results, read_results
-from compare.rows import ROWS
+from compare.rows import ROWS, Row
 from compare.servers import CONTENDERS, ROOT
 from compare.turns import Progress, compare, turns_total
 
@@ -46,6 +46,8 @@ def main() -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="put the figures into a file")
     parser.add_argument("--show", type=Path, metavar="FILE", help="measure nothing: show an earlier run")
     asked = parser.parse_args()
+    if asked.only and not chosen_rows(asked.only):
+        parser.error(f"no row begins so; there are {', '.join(row.name for row in ROWS)}")
     results = read_results(asked.show) if asked.show else measure(asked)
     from rich.console import Console
 
@@ -57,9 +59,14 @@ def main() -> int:
     return bool(results.failures)
 
 
+def chosen_rows(beginnings: list[str]) -> list[Row]:
+    """The rows whose names begin so."""
+    return [row for row in ROWS if row.name.startswith(tuple(beginnings))]
+
+
 def measure(asked: argparse.Namespace) -> Results:
     """The run that was asked for."""
-    rows = [row for row in ROWS if not asked.only or row.name.startswith(tuple(asked.only))]
+    rows = chosen_rows(asked.only) if asked.only else list(ROWS)
     rounds = asked.rounds or (QUICK_ROUNDS if asked.quick else FULL_ROUNDS)
     began = time.monotonic()
     with progress(turns_total(rows, rounds=rounds, is_warming_up=True)) as tell:
