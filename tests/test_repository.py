@@ -178,14 +178,14 @@ def test_version_prints_json_for_scripts() -> None:
     assert versions["moldau"] == moldau.__version__
     assert versions["python"] == sys.version.split()[0]
     assert versions["kernel"] in ("compiled", "pure")
-    assert versions["libraries"].keys() == {"isal", "numpy", "pyarrow", "pyspark", "uvloop"}
+    assert versions["libraries"].keys() == {"isal", "numpy", "pyarrow", "pyspark"}
 
 
 def test_version_says_what_to_install_for_a_library_that_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("moldau.cli.version.library_version", {"numpy": "2.0"}.get)
     result = CliRunner().invoke(main, ["version"])
     assert "numpy    2.0" in result.stdout
-    assert "uvloop   absent: pip install 'moldau[fast]'" in result.stdout
+    assert "isal     absent: pip install 'moldau[fast]'" in result.stdout
 
 
 def test_python_dash_m_is_the_same_command() -> None:

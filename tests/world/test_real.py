@@ -214,4 +214,4 @@ def test_the_real_world_has_time_chance_and_threads(tmp_path: Path) -> None:
         assert len(world.randomness.bytes(16)) == 16
         assert await world.tasks.off_loop(os.getpid) == os.getpid()
 
-    real.run(scenario(), is_uvloop_wanted=True)
+    real.run(scenario())

@@ -15,7 +15,6 @@ OPTIONAL_LIBRARIES = {
     "numpy": "arrow",
     "pyarrow": "arrow",
     "pyspark": "spark",
-    "uvloop": "fast",
 }
 
 

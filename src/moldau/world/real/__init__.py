@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import importlib
 import os
 import secrets
 import ssl
@@ -33,13 +31,9 @@ def real_world(directory: str, *, client_tls: ssl.SSLContext | None = None) -> W
     )
 
 
-def run(work: Coroutine[object, object, T], *, is_uvloop_wanted: bool = False) -> T:
-    """Run a coroutine on a real loop to its end; uvloop's if it is wanted and installed."""
-    factory: Callable[[], asyncio.AbstractEventLoop] = TurnLoop
-    if is_uvloop_wanted:
-        with contextlib.suppress(ImportError):
-            factory = importlib.import_module("uvloop").new_event_loop
-    with asyncio.Runner(loop_factory=factory) as runner:
+def run(work: Coroutine[object, object, T]) -> T:
+    """Run a coroutine on a real loop to its end."""
+    with asyncio.Runner(loop_factory=TurnLoop) as runner:
         return runner.run(work)
 
 
