@@ -99,7 +99,7 @@ def recovery_believes_every_crc(patch: pytest.MonkeyPatch) -> None:
 
 
 def recovery_is_not_flushed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Log, "_flush_recovered", lambda *_: None)
+    patch.setattr(Log, "_note_recovered", lambda *_: None)
 
 
 def a_flush_leaves_the_directory_out(patch: pytest.MonkeyPatch) -> None:

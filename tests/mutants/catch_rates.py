@@ -18,6 +18,7 @@ from mutants import (
     broker_epoch_bumped_on_doubt,
     broker_offset_of_the_watermark,
     broker_producers_die_with_segments,
+    broker_recovery_not_flushed,
     broker_recovery_point_ahead,
     group_answers_before_loaded,
     group_commit_answered_before_flush,
@@ -51,6 +52,7 @@ MUTANTS: dict[str, dict[str, Mutant]] = {
         "offset of the watermark": broker_offset_of_the_watermark.applied,
         "acknowledged before flush": broker_acknowledged_before_flush.applied,
         "checkpoint in place": broker_checkpoint_in_place.applied,
+        "recovery not flushed": broker_recovery_not_flushed.applied,
         "recovery point ahead": broker_recovery_point_ahead.applied,
     },
     "groups": {

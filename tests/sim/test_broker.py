@@ -12,6 +12,7 @@ from mutants import (
     broker_epoch_bumped_on_doubt,
     broker_offset_of_the_watermark,
     broker_producers_die_with_segments,
+    broker_recovery_not_flushed,
     broker_recovery_point_ahead,
 )
 from node.broker import CLIENTS, TOPIC
@@ -302,6 +303,22 @@ def lose_power_once_it_is_acknowledged(broker: ToldBroker) -> None:
     broker.read()
 
 
+def lose_power_once_it_is_recovered(broker: ToldBroker) -> None:
+    """What was not flushed when the broker was killed is read after the restart, and then the power goes."""
+    broker.write()
+    broker.run_for(100)
+    broker.disk.flush_ms = (10_000, 10_000)
+    broker.send()
+    broker.run_until(lambda: broker.log().log_end_offset == 2)
+    broker.machine.kill()
+    broker.disk.flush_ms = (0, 5)
+    broker.start()
+    broker.run_until(lambda: broker.log().high_watermark == 2)
+    broker.read()
+    broker.power_cut_and_start(Survives.NOTHING)
+    broker.read()
+
+
 def told(
     plot: Callable[[ToldBroker], None], topic_settings: dict[str, str] | None = None
 ) -> Callable[[], None]:
@@ -328,6 +345,7 @@ PLOTS: dict[str, tuple[Mutant, Plot]] = {
         told(lose_power_once_it_is_acknowledged),
     ),
     "checkpoint in place": (broker_checkpoint_in_place.applied, crash_at_every_write),
+    "recovery not flushed": (broker_recovery_not_flushed.applied, told(lose_power_once_it_is_recovered)),
     "recovery point ahead": (broker_recovery_point_ahead.applied, crash_at_every_write),
 }
 

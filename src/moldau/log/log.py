@@ -166,11 +166,43 @@ class Log:
         high_watermark: int = 0,
         cleaned_end_offset: int = 0,
     ) -> Log:
-        """The log in a directory, which is made if it is not there.
+        """The log in a directory, which is made if it is not there; what recovery has changed is durable.
 
         The offsets are those of the data directory's checkpoints. `is_clean` says that the log was closed and
         flushed; otherwise what is not below `recovery_point` is verified, and a torn end is cut off.
         """
+        log = cls.open_unflushed(
+            disk,
+            path,
+            config,
+            recovery_point=recovery_point,
+            is_clean=is_clean,
+            now_ms=now_ms,
+            log_start_offset=log_start_offset,
+            high_watermark=high_watermark,
+            cleaned_end_offset=cleaned_end_offset,
+        )
+        if log.must_flush:
+            work = log.begin_flush()
+            disk.flush_blocking(work.flush)
+            log.flushed(work)
+        return log
+
+    @classmethod
+    def open_unflushed(
+        cls,
+        disk: Disk,
+        path: str,
+        config: LogConfig,
+        *,
+        recovery_point: int,
+        is_clean: bool,
+        now_ms: int,
+        log_start_offset: int = 0,
+        high_watermark: int = 0,
+        cleaned_end_offset: int = 0,
+    ) -> Log:
+        """The same for whoever opens many logs: those that `must_flush` can be flushed together."""
         is_new = not disk.exists(path)
         disk.make_directory(path)
         found = recovery.open_segments(
@@ -201,10 +233,12 @@ class Log:
             log._unflushed_directories = {path.rpartition("/")[0]: None, path: None}
         elif found.is_changed or log._must_flush:
             # What recovery has cut off must not come back under what is appended next.
-            log._flush_recovered(found.verified_from)
+            log._note_recovered(found.verified_from)
+            log.flushed_end_offset = min(recovery_point, log.log_end_offset)
         return log
 
-    def _flush_recovered(self, verified_from: int | None) -> None:
+    def _note_recovered(self, verified_from: int | None) -> None:
+        """Have all flushed that recovery has changed, and what the process before may not have come to."""
         self._take_snapshot(self.log_end_offset)
         if verified_from is not None:
             for segment in self._segments[self._number_of(verified_from) : -1]:
@@ -219,9 +253,6 @@ class Log:
         # Nobody knows whether the process before this one came to flush the directory's own name.
         self._unflushed_directories |= {self.path.rpartition("/")[0]: None, self.path: None}
         self._must_flush = True
-        work = self.begin_flush()
-        self._disk.flush_blocking(work.flush)
-        self.flushed(work)
 
     # ------------------------------------------------------------ facts
 
@@ -511,6 +542,11 @@ class Log:
             self.log_end_offset - self._flush_asked_end >= self.config.flush_messages
             or now_ms - self._unflushed_since_ms >= self.config.flush_ms
         )
+
+    @property
+    def must_flush(self) -> bool:
+        """Whether the log has to be flushed before it may grow."""
+        return self._must_flush
 
     @property
     def is_dirty(self) -> bool:

@@ -192,20 +192,38 @@ class Partitions:
 
     async def follow(self, view: ClusterView, changes: tuple[LocalPartition, ...]) -> None:
         """Lead, or follow, in these partitions as the metadata now says; opens what is new here."""
+        opened: dict[tuple[str, int], Replica] = {}
         for number, local in enumerate(changes):
             if number % _SLICE == _SLICE - 1:
                 await asyncio.sleep(0)
+            at = local.topic_partition
+            if at not in self._replicas:
+                config = self.config_of(view, view.image.topics[at.topic], at.partition)
+                with _failing(f"the log of {at} cannot be opened"):
+                    opened[at] = self.open(at, local.topic_id, config.log)
+        await self._flush_recovered([replica for replica in opened.values() if replica.log.must_flush])
+        # Nobody may see what a power cut could still take back.
+        self._replicas |= opened
+        for number, local in enumerate(changes):
+            if number % _SLICE == _SLICE - 1:
+                await asyncio.sleep(0)
+            self._unopened.pop(local.topic_partition, None)
             self._take_over(view, local)
+
+    async def _flush_recovered(self, opened: list[Replica]) -> None:
+        """Make durable what was found in the logs, all of it together: after a crash that is every log."""
+        works = []
+        for replica in opened:
+            with _failing(f"the log of {replica.at} cannot be flushed"):
+                works.append((replica, replica.log.begin_flush()))
+        await self._flush(_merged([work.flush for _, work in works]))
+        for replica, work in works:
+            replica.log.flushed(work)
 
     def _take_over(self, view: ClusterView, local: LocalPartition) -> None:
         at, partition = local.topic_partition, local.partition
-        topic = view.image.topics[at.topic]
-        replica = self._replicas.get(at)
-        config = self.config_of(view, topic, at.partition)
-        if replica is None:
-            with _failing(f"the log of {at} cannot be opened"):
-                replica = self.open(at, local.topic_id, config.log)
-            self._replicas[at] = replica
+        replica = self._replicas[at]
+        config = self.config_of(view, view.image.topics[at.topic], at.partition)
         replica.leader_id, replica.leader_epoch = partition.leader, partition.leader_epoch
         if partition.leader != self._node_id:
             replica.leader = None
@@ -242,13 +260,16 @@ class Partitions:
                     self.advance(replica)
 
     def open(self, at: TopicPartition, topic_id: TopicId, config: LogConfig) -> Replica:
-        """The replica of a partition, with its log as the last process has left it, or a new one."""
+        """The replica of a partition, with its log as the last process has left it, or a new one.
+
+        The log may have to be flushed before it is written to.
+        """
         directory = str(at)
         if self._disk.exists(directory) and not self._is_of(directory, topic_id):
             self._set_aside(directory, _STRAY)
         # A checkpoint names a partition, and speaks of the directory that was there when it was written.
         known = self._unopened.get(at, {}) if self._disk.exists(directory) else {}
-        opened = Log.open(
+        opened = Log.open_unflushed(
             self._disk,
             directory,
             config,
@@ -259,7 +280,6 @@ class Partitions:
             high_watermark=known.get(checkpoints.HIGH_WATERMARKS, 0),
             cleaned_end_offset=known.get(checkpoints.CLEANED_ENDS, 0),
         )
-        self._unopened.pop(at, None)
         if checkpoints.read_topic_id(self._disk, directory) is None:
             self._orphan_flushes.append(checkpoints.write_topic_id(self._disk, directory, topic_id))
         report = opened.recovery_report
