@@ -288,6 +288,24 @@ def test_a_query_that_takes_too_long_is_cut_off_and_named(spark: "SparkSession",
     assert query.awaitTermination(int(DEADLINE_S))
 
 
+def test_who_waits_for_a_query_hears_of_its_end_at_once(spark: "SparkSession", tmp_path: Path) -> None:
+    """As the update of a graph does, without which there is no end to the stopping."""
+
+    def fail() -> None:
+        # It is being stopped by then.
+        time.sleep(1.0)
+        raise RuntimeError("on its own")
+
+    query = slow_query(spark, tmp_path, fail)
+    until(lambda: newest(tmp_path / "offsets") == 0)
+    with ThreadPoolExecutor() as threads:
+        waiting = threads.submit(query._jsq.awaitTermination)
+        deadline_s = time.monotonic() + DEADLINE_S
+        assert finish_batches(spark._jsparkSession, deadline_s=deadline_s, is_over=waiting.done) == []
+    assert "on its own" in str(waiting.exception())
+    assert time.monotonic() < deadline_s
+
+
 def test_a_query_that_waits_for_its_trigger_is_not_waited_for(spark: "SparkSession", tmp_path: Path) -> None:
     writer = rate(spark).writeStream.format("noop").trigger(processingTime="1 hour")
     query = writer.option("checkpointLocation", str(tmp_path)).start()

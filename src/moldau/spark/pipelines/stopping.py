@@ -59,7 +59,12 @@ def finish_batches(
             for run_id, query in queries.items():
                 if run_id not in endings:
                     endings[run_id] = _Ending(query)
-                endings[run_id].go_on()
+            for run_id, ending in endings.items():
+                if run_id in queries:
+                    ending.go_on()
+                else:
+                    # It has ended, but for telling those who wait for that: for this it needs the lock too.
+                    ending.let_go()
             if time.monotonic() > deadline_s:
                 break
             time.sleep(_POLL_S)
