@@ -314,6 +314,14 @@ def test_a_query_that_waits_for_its_trigger_is_not_waited_for(spark: "SparkSessi
     assert query.awaitTermination(int(DEADLINE_S))
 
 
+def test_a_query_without_micro_batches_is_ended_at_once(spark: "SparkSession", tmp_path: Path) -> None:
+    writer = rate(spark).writeStream.format("noop").trigger(continuous="1 second")
+    query = writer.option("checkpointLocation", str(tmp_path)).start()
+    until(lambda: newest(tmp_path / "commits") >= 0)
+    assert finish_batches(spark._jsparkSession, deadline_s=time.monotonic() + DEADLINE_S) == []
+    assert query.exception() is None
+
+
 def test_progress_is_what_spark_really_says(
     spark: "SparkSession", topic: str, broker: Cluster, tmp_path: Path
 ) -> None:

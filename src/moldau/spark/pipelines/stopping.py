@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 _POLL_S: Final = 0.02
 _LOCK_TIMEOUT_MS: Final = 50
 _CUT_OFF_S: Final = 2.0
+# Has no micro-batches, so that it does not matter where it is.
+_CONTINUOUS: Final = "ContinuousExecution"
 _STATES: Final = "org.apache.spark.sql.execution.streaming.runtime"
 
 
@@ -90,7 +92,13 @@ class _Ending:
 
     def go_on(self) -> None:
         """Look where the query stands, and do what is due there; the module says what."""
-        if self.is_sure or not (self._is_locked or self._take_lock()):
+        if self.is_sure:
+            return
+        if self._query.getClass().getSimpleName() == _CONTINUOUS:
+            self.is_sure = True
+            self._query.stop()
+            return
+        if not (self._is_locked or self._take_lock()):
             return
         # In this order: one that waits for the lock stays where it is, as long as we have it.
         waits_for_lock = self._lock.hasQueuedThread(self._thread)
