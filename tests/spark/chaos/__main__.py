@@ -10,7 +10,7 @@ lost, doubled or wrong, and with 2 where Spark cannot run.
 from __future__ import annotations
 
 import argparse
-import contextlib
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -30,7 +30,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="for victims and moments (default: any)")
     parser.add_argument("--rate", type=int, default=200, help="inputs a second (default: 200)")
     parser.add_argument("--json", type=Path, help="a file for the outcome")
-    parser.add_argument("--keep", type=Path, help="a new folder for all data and logs, which stay there")
+    parser.add_argument("--keep", type=Path, help="a new folder for all data and logs, to be kept")
     parser.add_argument("--mutant", metavar="MODULE:CLASS", help="a data source to use in place of Moldau's")
     options = parser.parse_args()
     if why := why_no_spark():
@@ -39,26 +39,30 @@ def main() -> int:
     seed = randrange(10_000) if options.seed is None else options.seed
     kills = plan(seed, options.kills)
     mutants = dict.fromkeys(QUERIES, options.mutant) if options.mutant else {}
-    with contextlib.ExitStack() as stack:
-        if options.keep is None:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="moldau-chaos-")))
-        else:
-            folder = options.keep.absolute()
-            folder.mkdir(parents=True)
-        _say(f"{options.kills} kills, seed {seed}; Spark takes a while to start")
-        outcome = play(
-            kills,
-            folder,
-            seed=seed,
-            per_second=options.rate,
-            sources=mutants,
-            sinks=mutants,
-            tell=_say,
-        )
+    if options.keep is None:
+        folder = Path(tempfile.mkdtemp(prefix="moldau-chaos-"))
+    else:
+        folder = options.keep.absolute()
+        folder.mkdir(parents=True)
+    _say(f"{options.kills} kills, seed {seed}; Spark takes a while to start")
+    outcome = play(
+        kills,
+        folder,
+        seed=seed,
+        per_second=options.rate,
+        sources=mutants,
+        sinks=mutants,
+        tell=_say,
+    )
     if options.json is not None:
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(outcome.to_json() + "\n")
     _say(f"\n{outcome}")
+    if outcome.is_ok and options.keep is None:
+        shutil.rmtree(folder)
+    else:
+        # What happened once need not happen again.
+        _say(f"data and logs are in {folder}")
     return 0 if outcome.is_ok else 1
 
 

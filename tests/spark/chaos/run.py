@@ -423,8 +423,10 @@ class Driver:
         raise Stuck(f"driver: there is no {kill.role.value}:\n{self.log_end()}")
 
     def log_end(self) -> str:
-        """The last that it has printed."""
-        return self._setup.log.read_text(errors="replace")[-4_000:]
+        """The last that it has printed, and what that was caused by."""
+        log = self._setup.log.read_text(errors="replace")
+        causes = [line for line in log.splitlines() if line.startswith("Caused by:")]
+        return "\n".join([log[-4_000:], *causes[-3:]])
 
     def orphans(self) -> tuple[Finding, ...]:
         """Processes that outlive their driver, given some time to notice."""

@@ -12,9 +12,14 @@ from spark.chaos import processes
 from spark.chaos.plan import Role
 from spark.chaos.processes import Process
 
-CODE = (
-    "import subprocess, sys; child = subprocess.Popen(['sleep', '60']); print('up', flush=True); child.wait()"
-)
+# The child says itself that it is up: before its program is loaded, it has no command line.
+CODE = """
+import subprocess
+child = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
+child.stdin.write(b"up\\n")
+child.stdin.flush()
+child.wait()
+"""
 
 
 @pytest.fixture
@@ -32,7 +37,7 @@ def leader() -> Iterator[subprocess.Popen[bytes]]:
 def test_all_of_a_session_are_found_and_can_be_killed(leader: subprocess.Popen[bytes]) -> None:
     first, second = processes.of_session(leader.pid)
     assert (first.pid, first.group, second.parent) == (leader.pid, leader.pid, leader.pid)
-    assert second.command == "sleep 60"
+    assert second.command == "cat"
     assert processes.kill(second)
     assert processes.of_session(leader.pid) in ([first], [])
     assert not processes.kill(second), "it has ended"

@@ -4,6 +4,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 DEADLINE_S = 120.0
+STOPS = 10
 
 
 @pytest.fixture
@@ -49,7 +51,7 @@ def until(condition: Any) -> None:
 
 
 def newest(log: Path) -> int:
-    return max((int(path.name) for path in log.iterdir() if path.name.isdigit()), default=-1)
+    return max((int(path.name) for path in log.glob("[0-9]*") if path.name.isdigit()), default=-1)
 
 
 # ---------------------------------------------------------------- setting up
@@ -182,6 +184,94 @@ def test_a_query_finishes_its_micro_batch_and_begins_no_other(spark: "SparkSessi
     assert active_queries(spark._jsparkSession) == []
 
 
+def test_a_micro_batch_that_is_being_planned_is_done_too(spark: "SparkSession", tmp_path: Path) -> None:
+    """What is marked as ended between the offsets of a micro-batch and its first task, Spark interrupts."""
+    is_planning, go_on, checkpoint = tmp_path / "is planning", tmp_path / "go on", tmp_path / "checkpoint"
+    register_slow_planner(spark, checkpoint / "offsets" / "0", is_planning, go_on)
+    writer = spark.readStream.format("slow-planner").load().writeStream.format("parquet")
+    query = writer.option("checkpointLocation", str(checkpoint)).start(str(tmp_path / "table"))
+    until(is_planning.exists)
+    assert newest(checkpoint / "offsets") == 0
+    with ThreadPoolExecutor() as threads:
+        stopping = threads.submit(
+            finish_batches, spark._jsparkSession, deadline_s=time.monotonic() + DEADLINE_S
+        )
+        # It has looked at the query many times.
+        time.sleep(0.5)
+        assert not stopping.done()
+        go_on.touch()
+        assert stopping.result() == []
+    assert query.exception() is None
+    assert [row.number for row in spark.read.parquet(str(tmp_path / "table")).collect()] == [0]
+    assert newest(checkpoint / "commits") == newest(checkpoint / "offsets") == 0
+
+
+def test_however_often_queries_are_stopped_no_micro_batch_is_left_over(
+    spark: "SparkSession", topic: str, broker: Cluster, tmp_path: Path
+) -> None:
+    """Without pauses between micro-batches, a query is at another place in one each time it is stopped."""
+    servers = {"kafka.bootstrap.servers": broker.bootstrap_servers}
+    rows = spark.readStream.format("rate-micro-batch").options(rowsPerBatch=10, numPartitions=1).load()
+    texts = rows.selectExpr("CAST(value AS STRING) AS value")
+    # With a watermark, Spark makes micro-batches without any input too.
+    counts = rows.withWatermark("timestamp", "0 seconds").groupBy("timestamp").count()
+    writers = {
+        "files": rows.writeStream.format("parquet").option("path", str(tmp_path / "table")),
+        "topic": texts.writeStream.format(FORMAT).options(topic=topic, **servers),
+        "counts": counts.writeStream.format("noop").outputMode("append"),
+    }
+    done = dict.fromkeys(writers, -1)
+    for moment in range(STOPS):
+        for name, writer in writers.items():
+            writer.option("checkpointLocation", str(tmp_path / name)).start()
+        until(lambda seen=done: all(newest(tmp_path / name / "commits") > seen[name] for name in seen))
+        time.sleep(moment * 0.013)
+        assert finish_batches(spark._jsparkSession, deadline_s=time.monotonic() + DEADLINE_S) == []
+        done = {name: newest(tmp_path / name / "commits") for name in writers}
+        assert {name: newest(tmp_path / name / "offsets") for name in writers} == done
+    # What was never interrupted is there once, in a topic as well.
+    written = spark.read.parquet(str(tmp_path / "table")).collect()
+    assert sorted(row.value for row in written) == [*range(10 * (done["files"] + 1))]
+    copied = spark.read.format(FORMAT).options(subscribe=topic, **servers).load().collect()
+    assert sorted(int(row.value) for row in copied) == [*range(10 * (done["topic"] + 1))]
+
+
+def register_slow_planner(spark: "SparkSession", offsets: Path, is_planning: Path, go_on: Path) -> None:
+    """A source whose first micro-batch stays between its offsets and its first task until it may go on."""
+    from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+
+    class Reader(DataSourceStreamReader):
+        def initialOffset(self) -> dict[str, int]:  # noqa: N802
+            # Spark asks before it writes the offsets down, and then again.
+            if offsets.exists():
+                is_planning.touch()
+                while not go_on.exists():
+                    time.sleep(0.01)
+            return {"number": 0}
+
+        def latestOffset(self, start: dict[str, int], limit: object) -> dict[str, int]:  # noqa: N802
+            return {"number": 1}
+
+        def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+            return [InputPartition(number) for number in range(start["number"], end["number"])]
+
+        def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
+            yield (partition.value,)
+
+    class SlowPlanner(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "slow-planner"
+
+        def schema(self) -> str:
+            return "number INT"
+
+        def streamReader(self, schema: object) -> Reader:  # noqa: N802
+            return Reader()
+
+    spark.dataSource.register(SlowPlanner)
+
+
 def test_a_query_that_takes_too_long_is_cut_off_and_named(spark: "SparkSession", tmp_path: Path) -> None:
     go_on, is_writing = threading.Event(), threading.Event()
 
@@ -196,7 +286,24 @@ def test_a_query_that_takes_too_long_is_cut_off_and_named(spark: "SparkSession",
     finally:
         go_on.set()
     assert query.awaitTermination(int(DEADLINE_S))
-    assert not (tmp_path / "commits").exists() or newest(tmp_path / "commits") < newest(tmp_path / "offsets")
+
+
+def test_who_waits_for_a_query_hears_of_its_end_at_once(spark: "SparkSession", tmp_path: Path) -> None:
+    """As the update of a graph does, without which there is no end to the stopping."""
+
+    def fail() -> None:
+        # It is being stopped by then.
+        time.sleep(1.0)
+        raise RuntimeError("on its own")
+
+    query = slow_query(spark, tmp_path, fail)
+    until(lambda: newest(tmp_path / "offsets") == 0)
+    with ThreadPoolExecutor() as threads:
+        waiting = threads.submit(query._jsq.awaitTermination)
+        deadline_s = time.monotonic() + DEADLINE_S
+        assert finish_batches(spark._jsparkSession, deadline_s=deadline_s, is_over=waiting.done) == []
+    assert "on its own" in str(waiting.exception())
+    assert time.monotonic() < deadline_s
 
 
 def test_a_query_that_waits_for_its_trigger_is_not_waited_for(spark: "SparkSession", tmp_path: Path) -> None:
@@ -205,6 +312,14 @@ def test_a_query_that_waits_for_its_trigger_is_not_waited_for(spark: "SparkSessi
     until(lambda: query.status["message"].startswith("Waiting for next trigger"))
     assert finish_batches(spark._jsparkSession, deadline_s=time.monotonic() + DEADLINE_S) == []
     assert query.awaitTermination(int(DEADLINE_S))
+
+
+def test_a_query_without_micro_batches_is_ended_at_once(spark: "SparkSession", tmp_path: Path) -> None:
+    writer = rate(spark).writeStream.format("noop").trigger(continuous="1 second")
+    query = writer.option("checkpointLocation", str(tmp_path)).start()
+    until(lambda: newest(tmp_path / "commits") >= 0)
+    assert finish_batches(spark._jsparkSession, deadline_s=time.monotonic() + DEADLINE_S) == []
+    assert query.exception() is None
 
 
 def test_progress_is_what_spark_really_says(

@@ -102,6 +102,8 @@ def open_session(
         os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
     if is_connect:
         os.environ.setdefault(_TOKEN_VARIABLE, secrets.token_urlsafe(24))
+    # Each thread here is one thread in Java, which has its own locks: `stopping` takes some.
+    os.environ["PYSPARK_PIN_THREAD"] = "true"
     # A session elsewhere is not what was asked for.
     os.environ.pop("SPARK_REMOTE", None)
 

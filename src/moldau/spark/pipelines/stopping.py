@@ -1,7 +1,25 @@
-"""Ending queries between two micro-batches, so that none is cut in the middle and has to be done again."""
+"""Ending queries between two micro-batches, so that none is cut in the middle and has to be done again.
+
+Spark has no such end. Its `stop` interrupts a query wherever it is. Between two micro-batches a query looks
+at the mark that `stop` sets, the state TERMINATED; but to set that mark is not enough, for since Spark 4.3 a
+query looks again when it has planned a micro-batch, and interrupts itself if it is marked (SPARK-57963).
+
+But a query plans a micro-batch, and commits one, only while it holds the lock of its progress. So we take
+that lock, with which nothing can begin, and look where the query is:
+
+    waits for the lock to commit            marked and let go; it commits, sees the mark, and ends
+    waits for the lock, its trigger done    marked and let go; it sees the mark, and ends
+    waits for the lock to plan              it is past the mark: let go unmarked, and locked again at once
+    is in a micro-batch                     left alone until it waits for the lock to commit
+    waits for its trigger                   marked, and then woken; it sees the mark, and ends
+    is on its way to a trigger              marked, and looked at again, for it may just have passed the mark
+
+What is read and written, and how often, makes no difference.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -10,14 +28,19 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject
 
-_POLL_S: Final = 0.05
+_POLL_S: Final = 0.02
+_LOCK_TIMEOUT_MS: Final = 50
 _CUT_OFF_S: Final = 2.0
-_TERMINATED: Final = "org.apache.spark.sql.execution.streaming.runtime.TERMINATED$"
+# Has no micro-batches, so that it does not matter where it is.
+_CONTINUOUS: Final = "ContinuousExecution"
+_STATES: Final = "org.apache.spark.sql.execution.streaming.runtime"
 
 
 def active_queries(java_session: JavaObject) -> list[JavaObject]:
     """The queries that run in any session of this Spark, those of graphs too."""
-    return list(java_session.sharedState().activeStreamingQueries().values())
+    running = java_session.sharedState().activeStreamingQueries()
+    # Py4J goes through the names and asks for each: there is none where a query has just ended.
+    return [query for query in running.values() if query is not None]
 
 
 def finish_batches(
@@ -25,37 +48,109 @@ def finish_batches(
 ) -> list[str]:
     """Let each query finish its micro-batch, and end it; gives the names of those cut off at the deadline.
 
-    Spark's own `stop` interrupts a micro-batch wherever it is. What it interrupts is done again at the next
-    start, which costs time, and writes records to a topic twice. So a query is marked as ended first, begins
-    no other micro-batch, and is stopped when it is between two, where `stop` only wakes it from waiting for
-    its trigger. Queries may come up meanwhile, as they do in graphs, until `is_over`.
+    Queries may come up meanwhile, as they do in graphs, until `is_over`. A Java lock belongs to a thread of
+    Java, which PySpark has one of for each thread here: all is done in the thread of the caller.
     """
-    terminated = java_session.getClass().forName(_TERMINATED).getField("MODULE$").get(None)
-    idle_before: list[JavaObject] = []
-    while True:
-        queries = active_queries(java_session)
-        for query in queries:
-            query.state().set(terminated)
-        busy = [query for query in queries if _is_busy(query)]
-        idle = [query for query in queries if query not in busy]
-        for query in idle:
-            # A query that had just looked at its mark may have begun since: who is idle twice, stays so.
-            if query in idle_before:
-                query.stop()
-        idle_before = idle
-        if time.monotonic() > deadline_s:
-            return [_cut_off(query) for query in busy]
-        if not queries and is_over():
-            return []
-        time.sleep(_POLL_S)
+    endings: dict[str, _Ending] = {}
+    queries: dict[str, JavaObject] = {}
+    try:
+        while True:
+            queries = {str(query.runId()): query for query in active_queries(java_session)}
+            if not queries and is_over():
+                return []
+            for run_id, query in queries.items():
+                if run_id not in endings:
+                    endings[run_id] = _Ending(query)
+            for run_id, ending in endings.items():
+                if run_id in queries:
+                    ending.go_on()
+                else:
+                    # It has ended, but for telling those who wait for that: for this it needs the lock too.
+                    ending.let_go()
+            if time.monotonic() > deadline_s:
+                break
+            time.sleep(_POLL_S)
+    finally:
+        for ending in endings.values():
+            # Spark may be on its way out by itself.
+            with contextlib.suppress(Exception):
+                ending.let_go()
+    return [_cut_off(query) for run_id, query in queries.items() if not endings[run_id].is_sure]
 
 
-def _is_busy(query: JavaObject) -> bool:
-    """Whether a micro-batch is under way, from when its offsets are written down until it is committed."""
-    if query.status().isTriggerActive():
-        return True
-    planned, done = (each.getLatestBatchId().toString() for each in (query.offsetLog(), query.commitLog()))
-    return bool(planned != done)
+class _Ending:
+    """How far one query is on its way to its end."""
+
+    def __init__(self, query: JavaObject) -> None:
+        self._query = query
+        self._thread = query.queryExecutionThread()
+        self._lock = query.awaitProgressLock()
+        self._is_locked = False
+        self._is_marked = False
+        # Whether it ends by itself from here, with nothing planned that is not committed.
+        self.is_sure = False
+
+    def go_on(self) -> None:
+        """Look where the query stands, and do what is due there; the module says what."""
+        if self.is_sure:
+            return
+        if self._query.getClass().getSimpleName() == _CONTINUOUS:
+            self.is_sure = True
+            self._query.stop()
+            return
+        if not (self._is_locked or self._take_lock()):
+            return
+        # In this order: one that waits for the lock stays where it is, as long as we have it.
+        waits_for_lock = self._lock.hasQueuedThread(self._thread)
+        is_in_trigger = self._query.status().isTriggerActive()
+        if is_in_trigger and not (waits_for_lock and self._has_planned()):
+            self._unmark()
+            if waits_for_lock:
+                self.let_go()
+                # The lock is fair: we have it again when the query has planned, and not before.
+                self._take_lock()
+            return
+        self._mark()
+        if waits_for_lock:
+            self.is_sure = True
+            self.let_go()
+        elif self._waits_for_trigger():
+            self.is_sure = True
+            self.let_go()
+            self._thread.interrupt()
+
+    def let_go(self) -> None:
+        """Let the query plan and commit."""
+        if self._is_locked:
+            self._is_locked = False
+            self._lock.unlock()
+
+    def _take_lock(self) -> bool:
+        milliseconds = _constant(self._lock, "java.util.concurrent.TimeUnit", "MILLISECONDS")
+        self._is_locked = bool(self._lock.tryLock(_LOCK_TIMEOUT_MS, milliseconds))
+        return self._is_locked
+
+    def _mark(self) -> None:
+        self._query.state().set(_constant(self._lock, f"{_STATES}.TERMINATED$"))
+        self._is_marked = True
+
+    def _unmark(self) -> None:
+        if self._is_marked:
+            self._query.state().set(_constant(self._lock, f"{_STATES}.ACTIVE$"))
+            self._is_marked = False
+
+    def _has_planned(self) -> bool:
+        return bool(self._query.getLatestExecutionContext().isCurrentBatchConstructed())
+
+    def _waits_for_trigger(self) -> bool:
+        """Whether it sleeps between two triggers: then it comes to the mark before all else."""
+        is_asleep = self._thread.getState().toString() == "TIMED_WAITING"
+        return bool(is_asleep and self._query.status().message() == "Waiting for next trigger")
+
+
+def _constant(java: JavaObject, owner: str, name: str = "MODULE$") -> JavaObject:
+    """What a class of Java, or an object of Scala, has to offer to all."""
+    return java.getClass().forName(owner).getField(name).get(None)
 
 
 def _cut_off(query: JavaObject) -> str:
