@@ -14,8 +14,10 @@ from moldau.spark.worker import settle
 @pytest.fixture(autouse=True)
 def unfrozen() -> Iterator[None]:
     gc.unfreeze()
+    settle.cache_clear()
     yield
     gc.unfreeze()
+    settle.cache_clear()
 
 
 def pretend_to_be(module: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,10 +50,11 @@ class _Sink:
 
         context = TaskContext.get()
         task = 0 if context is None else context.partitionId()
-        settle()
         with borrowed_producer(self._options) as producer:
             settings = ClientSettings.parse(producer_settings(self._options))
-            return TaskWriter(producer, self._columns, settings, task=task).write(iterator)
+            report = TaskWriter(producer, self._columns, settings, task=task).write(iterator)
+        settle()
+        return report
 
 
 class BatchSink(_Sink, DataSourceArrowWriter):
