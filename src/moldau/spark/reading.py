@@ -16,6 +16,7 @@ from moldau.model.errors import ErrorCode
 from moldau.model.ids import TopicPartition, uuid_to_text
 from moldau.spark.columns import Columns
 from moldau.spark.connections import shared_client
+from moldau.spark.consumers import borrowed_consumer
 from moldau.spark.errors import DataLoss, NothingCame, rows_told_plainly
 from moldau.spark.options import ReadOptions
 from moldau.spark.plan.batches import Loss, told
@@ -45,6 +46,11 @@ def report_losses(losses: tuple[Loss, ...], options: ReadOptions) -> None:
         if options.fail_on_data_loss:
             raise DataLoss(f"{text}. Set option failOnDataLoss to false to go on with what is there.")
         log.warning("Records may be lost: %s. Going on with what is there (failOnDataLoss is false).", text)
+
+
+def fetch_settings(options: ReadOptions) -> dict[str, SettingValue]:
+    """The settings that a query's consumers have."""
+    return {**_FETCH_SETTINGS, **options.settings}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +96,7 @@ class _Reader:
     def batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         columns = {place: Columns(place, schema) for place in self._left}
         self._give_up_lost_topics()
-        settings = {**_FETCH_SETTINGS, **self._options.settings}
-        with self._client.consumer((), **settings) as consumer:
+        with borrowed_consumer(self._client, fetch_settings(self._options)) as consumer:
             self._assign(consumer)
             deadline_s = self._deadline_s()
             while self._left:
