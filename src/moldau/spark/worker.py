@@ -15,8 +15,8 @@ def settle() -> None:
     """Tell the garbage collector, once a worker has loaded what it needs, that this will stay.
 
     Spark's daemon lets its workers collect garbage after every task. To walk through the modules of Spark and
-    Arrow each time takes 30 ms of a processor, for nothing: a micro-batch may take less otherwise. Even to ask
-    the collector how much it has put aside is such a walk, so that this is done once and remembered.
+    Arrow each time takes 30 ms of a processor, for nothing: a micro-batch may take less otherwise. Even to
+    ask the collector how much it has put aside is such a walk, so that this is done once and remembered.
     """
     if _is_worker():
         gc.collect()
