@@ -22,7 +22,7 @@ from moldau.spark.errors import told_plainly
 from moldau.spark.options import WriteOptions
 from moldau.spark.sink.columns import columns_of
 from moldau.spark.sink.task import TaskReport
-from moldau.spark.worker import settle
+from moldau.spark.worker import SentWithTasks, settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 log = getLogger(__name__)
 
 
-class _Sink:
+class _Sink(SentWithTasks):
     """What batches and streams have in common."""
 
     def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
