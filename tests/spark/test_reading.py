@@ -101,7 +101,8 @@ def test_a_consumer_whose_task_stops_early_is_not_used_again(broker: Cluster, to
     client = shared_client(given.bootstrap_servers, given.settings)
     with borrowed_consumer(client, fetch_settings(given)) as first:
         pass
-    batches = read(Task((OffsetRange(place_of((topic, 0)), 0, 60),), {}), given, SCHEMA)
+    # There is less than it wants, so that it waits for more when it is stopped.
+    batches = read(Task((OffsetRange(place_of((topic, 0)), 0, 1_000),), {}), given, SCHEMA)
     next(batches)
     del batches
     with borrowed_consumer(client, fetch_settings(given)) as second:
