@@ -14,7 +14,7 @@ export PIP_NO_INPUT := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench bench-quick bench-parts sim powercuts chaos clean
+.PHONY: help demo test lint format bench bench-quick bench-spark bench-parts sim powercuts chaos clean
 
 help:  ## Show this list
 	@echo "Moldau: a distributed commit log that speaks Kafka's protocol."
@@ -44,6 +44,9 @@ bench: $(VENV)/.bench  ## Measure Moldau beside Apache Kafka, for half an hour; 
 
 bench-quick: $(VENV)/.bench  ## The same in about five minutes
 	@$(BIN)/python bench/comparison.py --quick --write
+
+bench-spark: $(VENV)/.test  ## Measure Spark with Moldau's data source beside Spark with its own connector for Kafka
+	@$(BIN)/python bench/spark.py --write
 
 bench-parts: $(VENV)/.test  ## Measure the broker alone and its parts; bench/README.md says what the figures mean
 	@for script in bench/wire.py bench/records.py bench/log.py bench/startup.py bench/request.py bench/broker.py \

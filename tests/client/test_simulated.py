@@ -463,6 +463,32 @@ def test_fetching_stops_where_it_is_told_to_and_batches_come_undecoded(simulatio
     assert max(fetched) < 7
 
 
+def test_no_more_is_asked_for_than_is_wanted(simulation: Simulation) -> None:
+    asked: list[int] = []
+
+    def note(request: Request) -> None:
+        if isinstance(request, FetchRequest):
+            asked.extend(row.partition_max_bytes for topic in request.topics for row in topic.partitions)
+
+    async def work(client: Client) -> None:
+        async with client.producer(batch_size=0) as producer:
+            for _ in range(40):
+                await (await producer.send(TOPIC, bytes(10_000), partition=0))
+        simulation.fake.on_request = note
+        ends = {(TOPIC, 0): 30}
+        async with client.consumer() as consumer:
+            consumer.assign({(TOPIC, 0): 0}, until=ends)
+            while await consumer.position((TOPIC, 0)) < 30:
+                await consumer.poll_batches(timeout_ms=10_000, until=ends)
+
+    simulation.run(work)
+    # At first nobody knows how large the records are; what has come tells, so that two more bring the rest.
+    first, second, *_ = asked
+    assert first == 30 * 1_024
+    assert 27 * 10_000 < second < 28 * 11_000
+    assert len(asked) <= 4
+
+
 def test_a_partition_whose_end_is_reached_does_not_hold_up_the_others_of_its_broker() -> None:
     simulation = Simulation(broker_count=1)
 

@@ -12,11 +12,13 @@ from moldau.client import connect_sync
 from moldau.client.offsets import place_of
 from moldau.spark.batch_source import plan_tasks
 from moldau.spark.columns import arrow_schema, source_schema
+from moldau.spark.connections import shared_client
+from moldau.spark.consumers import borrowed_consumer
 from moldau.spark.errors import BadBound, DataLoss, MissingTopic, NothingCame
 from moldau.spark.options import ReadOptions, Use
 from moldau.spark.plan.filters import Restriction
 from moldau.spark.plan.ranges import OffsetRange
-from moldau.spark.reading import Task, read
+from moldau.spark.reading import Task, fetch_settings, read
 from moldau.spark.topics import Topics
 from moldau.testing import Cluster
 from moldau.wire.records.batch import encode_batch, encode_end_transaction_marker
@@ -78,6 +80,34 @@ def test_a_task_reads_several_partitions(broker: Cluster) -> None:
     assert sorted(found) == [(p, n, b"%d" % n) for p in range(3) for n in range(10)]
     for partition in range(3):
         assert [offset for p, offset, _ in found if p == partition] == list(range(10))
+
+
+def test_one_task_after_the_other_reads_with_the_same_consumer(broker: Cluster, topic: str) -> None:
+    send(broker, topic, *numbers(100))
+    given = options(broker, subscribe=topic, **{"kafka.client.id": topic})
+    client = shared_client(given.bootstrap_servers, given.settings)
+    ranges = [OffsetRange(place_of((topic, 0)), start, start + 10) for start in range(0, 100, 10)]
+    used: list[int] = []
+    for number, each in enumerate(ranges):
+        assert [value for _, _, value in rows([Task((each,), {})], given)] == numbers(10, first=10 * number)
+        with borrowed_consumer(client, fetch_settings(given)) as consumer:
+            used.append(id(consumer))
+    assert len(set(used)) == 1
+
+
+def test_a_consumer_whose_task_stops_early_is_not_used_again(broker: Cluster, topic: str) -> None:
+    send(broker, topic, *numbers(100))
+    given = options(broker, subscribe=topic, **{"kafka.client.id": topic})
+    client = shared_client(given.bootstrap_servers, given.settings)
+    with borrowed_consumer(client, fetch_settings(given)) as first:
+        pass
+    # There is less than it wants, so that it waits for more when it is stopped.
+    batches = read(Task((OffsetRange(place_of((topic, 0)), 0, 1_000),), {}), given, SCHEMA)
+    next(batches)
+    del batches
+    with borrowed_consumer(client, fetch_settings(given)) as second:
+        assert second is not first
+        assert second.assignment() == ()
 
 
 def test_an_empty_topic_makes_no_task(broker: Cluster, topic: str) -> None:

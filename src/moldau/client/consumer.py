@@ -30,6 +30,8 @@ _EPOCH_OF_LAST_SINCE = 12
 _REPLIES_AHEAD_MAX = 2
 _RESETS = {"earliest": EARLIEST, "latest": LATEST}
 _NO_END = 2**63 - 1
+# How large records are taken to be, at least, where it is known how many of them are wanted.
+_RECORD_BYTES_MIN = 1_024
 NO_ENDS: Mapping[TopicPartition, int] = {}
 
 
@@ -73,6 +75,8 @@ class _Assigned:
     fetch_offset: int = 0
     # Nothing is fetched from here on.
     fetch_until: int = _NO_END
+    # How many bytes an offset took in what was fetched last.
+    offset_bytes: int = _RECORD_BYTES_MIN
     # The epoch of the last batch given out, with which the position is committed.
     position_epoch: int = -1
     # The epoch of the last batch fetched, by which a leader tells whether its log still has that batch.
@@ -101,6 +105,11 @@ class _Assigned:
     @property
     def is_full(self) -> bool:
         return len(self.replies) >= _REPLIES_AHEAD_MAX
+
+    @property
+    def wanted_bytes(self) -> int:
+        """About how much there is to fetch up to the end that is wanted, rather too much than too little."""
+        return max(self.fetch_until - self.fetch_offset, 1) * self.offset_bytes
 
 
 class Consumer:
@@ -426,7 +435,8 @@ class Consumer:
                 partition=state.partition.partition,
                 fetch_offset=state.fetch_offset,
                 current_leader_epoch=-1 if leader is None else leader.epoch,
-                partition_max_bytes=self._settings.max_partition_fetch_bytes,
+                # What a broker reads beyond what is wanted, it reads, sends and has checked for nothing.
+                partition_max_bytes=min(self._settings.max_partition_fetch_bytes, state.wanted_bytes),
             )
             if version >= _EPOCH_OF_LAST_SINCE:
                 row.last_fetched_epoch = state.last_epoch
@@ -465,6 +475,8 @@ class Consumer:
         )
         if fetched.next_offset > state.fetch_offset:
             state.replies.append(fetched)
+            offsets = fetched.next_offset - state.fetch_offset
+            state.offset_bytes = max(fetched.size_bytes // offsets + 1, _RECORD_BYTES_MIN)
             state.fetch_offset, state.last_epoch = fetched.next_offset, fetched.last_epoch
             # To the end of the line, so that next time the others' records come first (KIP-74).
             if self._assigned.get(state.partition) is state:

@@ -21,6 +21,7 @@ from moldau.spark.plan.filters import Condition, Operator, Restriction, restrict
 from moldau.spark.plan.ranges import OffsetRange
 from moldau.spark.reading import Task, read, report_losses, tasks_of
 from moldau.spark.topics import Topics
+from moldau.spark.worker import SentWithTasks
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,7 +56,7 @@ def batch_reader(schema: StructType, options: Mapping[str, str]) -> BatchReader:
     return FilteringReader(schema, options) if is_pushing else BatchReader(schema, options)
 
 
-class BatchReader(DataSourceReader):
+class BatchReader(SentWithTasks, DataSourceReader):
     """What Spark asks to read a batch."""
 
     @told_plainly

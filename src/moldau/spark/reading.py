@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from logging import getLogger
@@ -14,8 +14,10 @@ from moldau.client.blocking import BlockingClient, BlockingConsumer
 from moldau.client.settings import SettingValue
 from moldau.model.errors import ErrorCode
 from moldau.model.ids import TopicPartition, uuid_to_text
+from moldau.spark.ahead import one_ahead
 from moldau.spark.columns import Columns
 from moldau.spark.connections import shared_client
+from moldau.spark.consumers import borrowed_consumer
 from moldau.spark.errors import DataLoss, NothingCame, rows_told_plainly
 from moldau.spark.options import ReadOptions
 from moldau.spark.plan.batches import Loss, told
@@ -47,6 +49,11 @@ def report_losses(losses: tuple[Loss, ...], options: ReadOptions) -> None:
         log.warning("Records may be lost: %s. Going on with what is there (failOnDataLoss is false).", text)
 
 
+def fetch_settings(options: ReadOptions) -> dict[str, SettingValue]:
+    """The settings that a query's consumers have."""
+    return {**_FETCH_SETTINGS, **options.settings}
+
+
 @dataclass(frozen=True, slots=True)
 class Task:
     """What one Spark task reads: ranges of different partitions, and the ids of their topics if known."""
@@ -71,7 +78,12 @@ def tasks_of(ranges: Sequence[OffsetRange], topic_ids: Mapping[str, str], option
 
 def read(task: Task, options: ReadOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The records of a task; DataLoss where they are gone and the options say to fail then."""
-    return rows_told_plainly(_Reader(task, options).batches(schema))
+    reader = _Reader(task, options)
+    return rows_told_plainly(one_ahead(reader.batches(schema), stop=reader.stop))
+
+
+class _Stopped(Exception):
+    """Nobody wants the rest."""
 
 
 class _Reader:
@@ -80,6 +92,11 @@ class _Reader:
         self._topic_ids = task.topic_ids
         # What is not read yet, by partition.
         self._left = {each.place: each for each in task.ranges}
+        self._is_stopped = False
+
+    def stop(self) -> None:
+        """Wait for nothing more; called by another thread than the one that reads."""
+        self._is_stopped = True
 
     @cached_property
     def _client(self) -> BlockingClient:
@@ -87,14 +104,15 @@ class _Reader:
         patience_s = options.poll_timeout_ms / 1_000
         return shared_client(options.bootstrap_servers, options.settings, patience_s=patience_s)
 
-    def batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def batches(self, schema: pa.Schema) -> Generator[pa.RecordBatch]:
         columns = {place: Columns(place, schema) for place in self._left}
         self._give_up_lost_topics()
-        settings = {**_FETCH_SETTINGS, **self._options.settings}
-        with self._client.consumer((), **settings) as consumer:
+        with borrowed_consumer(self._client, fetch_settings(self._options)) as consumer:
             self._assign(consumer)
             deadline_s = self._deadline_s()
             while self._left:
+                if self._is_stopped:
+                    raise _Stopped
                 try:
                     arrived = consumer.poll_batches(timeout_ms=_POLL_MS, until=self._ends())
                 except ClientError as error:

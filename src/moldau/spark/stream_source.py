@@ -29,6 +29,7 @@ from moldau.spark.plan.offsets import BadOffsets, Json, Position, offsets_to_jso
 from moldau.spark.progress import GroupProgress
 from moldau.spark.reading import Task, read, report_losses, tasks_of
 from moldau.spark.topics import Found, Topics
+from moldau.spark.worker import SentWithTasks
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,7 +40,7 @@ _FIND_INTERVAL_S: Final = 1.0
 _LOOK_TIMEOUT_MS: Final = 1_000
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(SentWithTasks, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """What Spark asks to read a stream.
 
     Spark makes one in a process that lives as long as the query, and others whose `read` goes to the workers.

@@ -22,7 +22,7 @@ from moldau.spark.errors import told_plainly
 from moldau.spark.options import WriteOptions
 from moldau.spark.sink.columns import columns_of
 from moldau.spark.sink.task import TaskReport
-from moldau.spark.worker import settle
+from moldau.spark.worker import SentWithTasks, settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 log = getLogger(__name__)
 
 
-class _Sink:
+class _Sink(SentWithTasks):
     """What batches and streams have in common."""
 
     def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
@@ -50,10 +50,11 @@ class _Sink:
 
         context = TaskContext.get()
         task = 0 if context is None else context.partitionId()
-        settle()
         with borrowed_producer(self._options) as producer:
             settings = ClientSettings.parse(producer_settings(self._options))
-            return TaskWriter(producer, self._columns, settings, task=task).write(iterator)
+            report = TaskWriter(producer, self._columns, settings, task=task).write(iterator)
+        settle()
+        return report
 
 
 class BatchSink(_Sink, DataSourceArrowWriter):
