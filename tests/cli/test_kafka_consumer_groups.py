@@ -14,7 +14,7 @@ from clients.drivers import kafka_tools as real
 from clients.foreign.programs import java_command
 
 from moldau.cli import main
-from moldau.cli.kafka_tools.consumer_groups import parse_datetime, parse_duration
+from moldau.cli.kafka_tools._group_changes import parse_datetime, parse_duration
 from moldau.client import CommittedOffset, NewTopic, connect_sync
 
 TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
