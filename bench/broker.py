@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 
 from compare import limits, rdkafka
+from compare.memory import touch_free_memory
 from compare.servers import MOLDAU, Server, running, running_bare
 
 from moldau.bench.figures import Spread, short, spread
@@ -221,6 +222,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.add_argument("--check", action="store_true", help="fail if a promise is not kept")
     asked = parser.parse_args()
+    touch_free_memory()
     figures = []
     for name in asked.only or MEASUREMENTS:
         for figure in MEASUREMENTS[name](asked.rounds):

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import confluent_kafka
+from compare.memory import touch_free_memory
 from compare.plots import save_plots, show
 from compare.report import between_markers, markdown
 from compare.results import Results, read_results
@@ -69,6 +70,7 @@ def measure(asked: argparse.Namespace) -> Results:
     rows = chosen_rows(asked.only) if asked.only else list(ROWS)
     rounds = asked.rounds or (QUICK_ROUNDS if asked.quick else FULL_ROUNDS)
     began = time.monotonic()
+    touch_free_memory()
     with progress(turns_total(rows, rounds=rounds, is_warming_up=True)) as tell:
         results = compare(
             rows,

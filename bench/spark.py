@@ -14,6 +14,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from compare.memory import touch_free_memory
 from compare.report import between_markers
 from compare.results import Results, read_results
 from compare.spark_report import BEGIN, END, markdown, show
@@ -58,6 +59,7 @@ def measure(asked: argparse.Namespace) -> Results:
     except kafka_jars.Unavailable:
         connector = "none"
     began = time.monotonic()
+    touch_free_memory()
     with progress(turns_total(rows, (OURS, THEIRS), scale.rounds)) as tell:
         results = compare(
             rows,
