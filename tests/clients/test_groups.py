@@ -13,13 +13,10 @@ import pytest
 from clients.drivers import REFERENCE, make_driver
 from clients.drivers.driver import GroupProtocol, NewRecord, ToolchainMissing
 from clients.members import COMMANDS
+from clients.members.history import check_history, check_nothing_owned_twice
 from clients.members.member import Member
 from clients.rough_broker import RoughBroker
 from confluent_kafka import KafkaError, Message, Producer
-
-pytest.register_assert_rewrite("clients.members.history")
-
-from clients.members.history import check_history, check_nothing_owned_twice  # noqa: E402
 
 # Every wait has a limit of its own; all together they may take longer than one test does elsewhere.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

@@ -10,10 +10,7 @@ import pytest
 from clients.broker_process import BrokerProcess, product_under_test
 from clients.drivers import DRIVERS, REFERENCE, make_driver
 from clients.drivers.driver import Driver, ToolchainMissing, Unsupported
-
-pytest.register_assert_rewrite("clients.scenarios")
-
-from clients.scenarios import SCENARIOS, Scenario, Scene  # noqa: E402
+from clients.scenarios import SCENARIOS, Scenario, Scene
 
 PAGE = Path(__file__).parents[2] / "docs" / "clients.md"
 

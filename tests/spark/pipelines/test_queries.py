@@ -32,9 +32,8 @@ def setup(tmp_path: Path, broker: Cluster) -> Setup:
 
 
 @pytest.fixture(autouse=True)
-def no_query_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
+def no_query_is_left(spark: "SparkSession") -> Iterator[None]:
     yield
-    spark = request.getfixturevalue("spark")
     for query in spark.streams.active:
         query.stop()
 
