@@ -17,9 +17,11 @@ from collections.abc import Callable
 from types import ModuleType
 
 from moldau.wire.records import pure
+from moldau.wire.records.header import BATCH_LENGTH_MIN, HEADER, MAGIC
 from moldau.wire.records.record import Record
 
 COUNTS = (-(2**31), -1, 0, 1, 2, 3, 20, 2**31 - 1)
+INT64_MAX = 2**63 - 1
 BASES = (0, 1, 1_700_000_000_000, -1, 2**63 - 1, -(2**63))
 HOSTILE = (
     b"\xff\xff\xff\xff\x0f",  # the least int32
@@ -60,6 +62,32 @@ def payload_for(rng: random.Random) -> tuple[bytes, int]:
     return bytes(payload), count
 
 
+def batch_for(rng: random.Random) -> bytes:
+    """A batch that a broker would append as it came, or one with something done to it; its CRC is no good."""
+    base = rng.choice(BASES)
+    payload, count = payload_for(rng)
+    if rng.random() < 0.8:
+        base, count = BASES[2], rng.choice((1, 2, 20))
+        times = [base + rng.choice((0, 0, 0, 1, -5)) for _ in range(count)]
+        records = [
+            _record(rng, index)._replace(offset=index, timestamp=times[index]) for index in range(count)
+        ]
+        payload = pure.encode(records, 0, base)
+    walk = pure.validate(payload, count)
+    length = BATCH_LENGTH_MIN + len(payload)
+    greatest = base + walk.timestamp_delta_max
+    values = [0, length, -1, MAGIC, 0, 0, count - 1, base, greatest, -1, -1, -1, count]
+    bits = (64, 32, 32, 8, 32, 16, 32, 64, 64, 64, 16, 32, 32)
+    for _ in range(rng.choice((0, 0, 1, 2))):
+        field = rng.randrange(len(values))
+        values[field] = rng.choice((0, 1, 2, 7, 8, 32, -1, values[field] + 1, values[field] - 1, INT64_MAX))
+    values = [
+        max(min(value, 2 ** (n - 1) - 1), -(2 ** (n - 1))) for value, n in zip(values, bits, strict=True)
+    ]
+    values[4] = max(values[4], 0)
+    return bytes(HEADER.pack(*values) + payload)[: rng.choice((None, None, None, None, 60, 61, 70))]
+
+
 def _record(rng: random.Random, index: int) -> Record:
     def some_bytes() -> bytes | None:
         return None if rng.random() < 0.2 else rng.randbytes(rng.choice((0, 1, 5, 30, 70, 200)))
@@ -91,8 +119,11 @@ def compare(one: ModuleType, other: ModuleType, rng: random.Random) -> None:
         return put, kept, len(offsets), offsets.latest_offset
 
     rng_slots = rng.choice((0, 60))
+    batch, bytes_max = batch_for(rng), rng.choice((100, 10_000, 10_000, 10_000))
+    older, newer = (rng.choice((0, 10, INT64_MAX, INT64_MAX)) for _ in range(2))
     calls: list[Callable[[ModuleType], object]] = [
         lambda kernel: kernel.validate(payload, count),
+        lambda kernel: kernel.plain_header(batch, bytes_max, BASES[2], older, newer, rng_slots > 0),
         lambda kernel: kernel.decode(payload, count, base, timestamp, log_append_time),
         lambda kernel: kernel.keys(payload, count),
         lambda kernel: kernel.retain(payload, count, mask),

@@ -27,6 +27,7 @@ def test_arbitrary_bytes_have_the_same_outcome(payload: bytes, count: int) -> No
 
     for call in (
         lambda kernel: kernel.validate(payload, count),
+        lambda kernel: kernel.plain_header(payload, 100, 5, 10, 10, True),
         lambda kernel: kernel.decode(payload, count, 3, 4),
         lambda kernel: kernel.to_columns([(payload, count, 3, 4, None)]),
     ):

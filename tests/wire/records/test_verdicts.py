@@ -132,7 +132,7 @@ def verdict(rules: TopicRules, batch: bytes) -> str:
     try:
         accepted = accept(batch, rules, now_ms=NOW)
         fields.stamp(accepted.batch, 0, base_offset=0, leader_epoch=0)
-        return f"0 {accepted.max_timestamp} {accepted.batch.hex()}"
+        return f"0 {accepted.header.max_timestamp} {accepted.batch.hex()}"
     except RecordsRejected as error:
         return f"{error.code.value} {','.join(str(bad.index) for bad in error.record_errors)} "
     except KafkaError as error:

@@ -19,7 +19,7 @@ enum {
     SEQUENCE, TRAILING
 };
 
-static PyTypeObject *record_type, *keyed_record_type, *walk_type, *column_buffers_type;
+static PyTypeObject *record_type, *keyed_record_type, *walk_type, *column_buffers_type, *batch_header_type;
 static PyObject *malformed;     /* record.malformed(rule, index) -> the exception */
 
 typedef const uint8_t *bytes_t;
@@ -183,61 +183,145 @@ static PyObject *bytes_or_none(bytes_t data, int32_t length)
 
 /* ---------------------------------------------------------------- validate */
 
+typedef struct {
+    int rule, index;                            /* the first broken rule, and its record */
+    int64_t timestamp_min, timestamp_max;       /* deltas; of no use unless the rule is OK */
+    int32_t offset_of_max;
+    int has_null_key;
+} walk_t;
+
+static walk_t walk_records(bytes_t p, Py_ssize_t length, int count)
+{
+    walk_t walk = {check_count(length, count), 0, INT64_MAX, INT64_MIN, -1, 0};
+    bytes_t end = p + length;
+    if (walk.rule != OK)
+        return walk;
+    PyThreadState *gil = release_gil_for(length);
+    for (; walk.index < count; walk.index++) {
+        record_t r;
+        walk.rule = read_record(&p, end, &r);
+        if (walk.rule == OK && r.offset_delta != walk.index)
+            walk.rule = SEQUENCE;
+        if (walk.rule != OK)
+            break;
+        if (r.timestamp_delta > walk.timestamp_max) {
+            walk.timestamp_max = r.timestamp_delta;
+            walk.offset_of_max = r.offset_delta;
+        }
+        if (r.timestamp_delta < walk.timestamp_min)
+            walk.timestamp_min = r.timestamp_delta;
+        walk.has_null_key |= r.key_length < 0;
+    }
+    if (walk.rule == OK && p != end) {
+        walk.rule = TRAILING;
+        walk.index = count - 1;
+    }
+    take_gil(gil);
+    return walk;
+}
+
+/* Fill a new tuple, whose items are new references; NULL if one of them is. */
+static PyObject *filled_tuple(PyTypeObject *type, PyObject **items, Py_ssize_t count)
+{
+    PyObject *tuple = new_named_tuple(type, count);
+    int is_whole = tuple != NULL;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        is_whole &= items[i] != NULL;
+        if (tuple != NULL)
+            PyTuple_SET_ITEM(tuple, i, items[i]);
+        else
+            Py_XDECREF(items[i]);
+    }
+    if (!is_whole)
+        Py_CLEAR(tuple);
+    return tuple;
+}
+
 static PyObject *kernel_validate(PyObject *module, PyObject *args)
 {
     Py_buffer payload;
     int count;
     if (!PyArg_ParseTuple(args, "y*i:validate", &payload, &count))
         return NULL;
-    bytes_t p = payload.buf, end = p + payload.len;
-    int64_t timestamp_min = INT64_MAX, timestamp_max = INT64_MIN;
-    int32_t offset_of_max = -1;
-    int has_null_key = 0, index = 0;
-    int rule = check_count(payload.len, count);
-    PyThreadState *gil = release_gil_for(payload.len);
-    if (rule == OK) {
-        for (; index < count; index++) {
-            record_t r;
-            rule = read_record(&p, end, &r);
-            if (rule == OK && r.offset_delta != index)
-                rule = SEQUENCE;
-            if (rule != OK)
-                break;
-            if (r.timestamp_delta > timestamp_max) {
-                timestamp_max = r.timestamp_delta;
-                offset_of_max = r.offset_delta;
-            }
-            if (r.timestamp_delta < timestamp_min)
-                timestamp_min = r.timestamp_delta;
-            has_null_key |= r.key_length < 0;
-        }
-        if (rule == OK && p != end) {
-            rule = TRAILING;
-            index = count - 1;
-        }
-    }
-    take_gil(gil);
+    walk_t walk = walk_records(payload.buf, payload.len, count);
     PyBuffer_Release(&payload);
-    if (rule != OK || count == 0) {
-        timestamp_min = timestamp_max = 0;
-        offset_of_max = -1;
-        has_null_key = 0;
+    if (walk.rule != OK || count == 0) {
+        walk.timestamp_min = walk.timestamp_max = 0;
+        walk.offset_of_max = -1;
+        walk.has_null_key = 0;
     }
-    PyObject *walk = new_named_tuple(walk_type, 6);
-    if (walk == NULL)
+    PyObject *items[] = {
+        PyLong_FromLong(walk.rule), PyLong_FromLong(walk.index),
+        PyLong_FromLongLong(walk.timestamp_min), PyLong_FromLongLong(walk.timestamp_max),
+        PyLong_FromLong(walk.offset_of_max), PyBool_FromLong(walk.has_null_key),
+    };
+    return filled_tuple(walk_type, items, Py_ARRAY_LENGTH(items));
+}
+
+/* ---------------------------------------------------------------- plain_header */
+
+#define HEADER_BYTES 61
+#define LOG_OVERHEAD_BYTES 12
+#define NOT_PLAIN_ATTRIBUTES 0x2f       /* codec, log-append time, control */
+
+static inline int64_t big_endian(bytes_t p, int size)
+{
+    uint64_t value = 0;
+    for (int i = 0; i < size; i++)
+        value = value << 8 | p[i];
+    int unused = 64 - 8 * size;
+    return (int64_t)(value << unused) >> unused;
+}
+
+/* What does not fit into 64 bits is out of any range. */
+static int is_in_range(int64_t base, int64_t delta, int64_t now_ms, int64_t before_ms_max, int64_t after_ms_max)
+{
+    int64_t timestamp, age_ms;
+    return !__builtin_add_overflow(base, delta, &timestamp) && !__builtin_sub_overflow(now_ms, timestamp, &age_ms)
+        && -after_ms_max <= age_ms && age_ms <= before_ms_max;
+}
+
+static PyObject *kernel_plain_header(PyObject *module, PyObject *args)
+{
+    Py_buffer batch;
+    long long bytes_max, now_ms, before_ms_max, after_ms_max;
+    int needs_keys;
+    if (!PyArg_ParseTuple(args, "y*LLLLp:plain_header", &batch, &bytes_max, &now_ms, &before_ms_max, &after_ms_max,
+                          &needs_keys))
         return NULL;
-    PyTuple_SET_ITEM(walk, 0, PyLong_FromLong(rule));
-    PyTuple_SET_ITEM(walk, 1, PyLong_FromLong(index));
-    PyTuple_SET_ITEM(walk, 2, PyLong_FromLongLong(timestamp_min));
-    PyTuple_SET_ITEM(walk, 3, PyLong_FromLongLong(timestamp_max));
-    PyTuple_SET_ITEM(walk, 4, PyLong_FromLong(offset_of_max));
-    PyTuple_SET_ITEM(walk, 5, PyBool_FromLong(has_null_key));
-    for (int i = 0; i < 6; i++)
-        if (PyTuple_GET_ITEM(walk, i) == NULL) {
-            Py_DECREF(walk);
-            return NULL;
+    PyObject *header = NULL;
+    bytes_t p = batch.buf;
+    int is_plain = batch.len >= HEADER_BYTES && batch.len <= bytes_max;
+    if (is_plain) {
+        int64_t base_offset = big_endian(p, 8), length = big_endian(p + 8, 4), magic = (int8_t)p[16];
+        int64_t attributes = big_endian(p + 21, 2), last_offset_delta = big_endian(p + 23, 4);
+        int64_t base_timestamp = big_endian(p + 27, 8), max_timestamp = big_endian(p + 35, 8);
+        int64_t producer_id = big_endian(p + 43, 8), sequence = big_endian(p + 53, 4), count = big_endian(p + 57, 4);
+        is_plain = magic == 2 && base_offset == 0 && length + LOG_OVERHEAD_BYTES == batch.len
+            && (attributes & NOT_PLAIN_ATTRIBUTES) == 0 && count > 0 && last_offset_delta == count - 1
+            && (sequence >= 0 || producer_id < 0);
+        if (is_plain) {
+            walk_t walk = walk_records(p + HEADER_BYTES, batch.len - HEADER_BYTES, (int)count);
+            is_plain = walk.rule == OK && !(needs_keys && walk.has_null_key)
+                && add(base_timestamp, walk.timestamp_max) == max_timestamp
+                && is_in_range(base_timestamp, walk.timestamp_max, now_ms, before_ms_max, after_ms_max)
+                && is_in_range(base_timestamp, walk.timestamp_min, now_ms, before_ms_max, after_ms_max);
         }
-    return walk;
+        if (is_plain) {
+            PyObject *items[] = {
+                PyLong_FromLongLong(base_offset), PyLong_FromLongLong(length),
+                PyLong_FromLongLong(big_endian(p + 12, 4)), PyLong_FromLongLong(magic),
+                PyLong_FromUnsignedLong((uint32_t)big_endian(p + 17, 4)), PyLong_FromLongLong(attributes),
+                PyLong_FromLongLong(last_offset_delta), PyLong_FromLongLong(base_timestamp),
+                PyLong_FromLongLong(max_timestamp), PyLong_FromLongLong(producer_id),
+                PyLong_FromLongLong(big_endian(p + 51, 2)), PyLong_FromLongLong(sequence),
+                PyLong_FromLongLong(count),
+            };
+            header = filled_tuple(batch_header_type, items, Py_ARRAY_LENGTH(items));
+        }
+    }
+    PyBuffer_Release(&batch);
+    return is_plain ? header : Py_NewRef(Py_None);
 }
 
 /* ---------------------------------------------------------------- decode */
@@ -1677,6 +1761,7 @@ done:
 
 static PyMethodDef functions[] = {
     {"validate", kernel_validate, METH_VARARGS, "Walk all records and check them."},
+    {"plain_header", kernel_plain_header, METH_VARARGS, "The header of a batch that is appended as it came."},
     {"decode", kernel_decode, METH_VARARGS, "The records as objects."},
     {"encode", kernel_encode, METH_VARARGS, "Records as bytes."},
     {"keys", kernel_keys, METH_VARARGS, "Key, kind and place of each record."},
@@ -1696,7 +1781,7 @@ static PyTypeObject *type_of(PyObject *module, const char *name)
     PyObject *type = PyObject_GetAttrString(module, name);
     if (type != NULL && !(PyType_Check(type) && PyType_IsSubtype((PyTypeObject *)type, &PyTuple_Type))) {
         Py_CLEAR(type);
-        PyErr_Format(PyExc_ImportError, "record.%s is not a named tuple", name);
+        PyErr_Format(PyExc_ImportError, "%s is not a named tuple", name);
     }
     return (PyTypeObject *)type;
 }
@@ -1712,8 +1797,10 @@ static int execute(PyObject *module)
     PyObject *record = PyImport_ImportModule("moldau.wire.records.record");
     if (record == NULL)
         return -1;
+    PyObject *header = PyImport_ImportModule("moldau.wire.records.header");
     int result = -1;
-    if ((record_type = type_of(record, "Record")) != NULL
+    if (header != NULL && (batch_header_type = type_of(header, "BatchHeader")) != NULL
+            && (record_type = type_of(record, "Record")) != NULL
             && (keyed_record_type = type_of(record, "KeyedRecord")) != NULL
             && (walk_type = type_of(record, "Walk")) != NULL
             && (column_buffers_type = type_of(record, "ColumnBuffers")) != NULL
@@ -1723,6 +1810,7 @@ static int execute(PyObject *module)
             result = PyModule_AddObjectRef(module, "OffsetMap", offset_map);
         Py_XDECREF(offset_map);
     }
+    Py_XDECREF(header);
     Py_DECREF(record);
     return result;
 }

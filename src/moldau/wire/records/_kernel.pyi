@@ -2,10 +2,19 @@
 
 from collections.abc import Iterable, Sequence
 
-from moldau.wire.records.header import Buffer
+from moldau.wire.records.header import BatchHeader, Buffer
 from moldau.wire.records.record import ColumnBuffers, HeaderColumn, KeyedRecord, Record, Run, Strings, Walk
 
 def validate(payload: Buffer, count: int, /) -> Walk: ...
+def plain_header(
+    batch: Buffer,
+    bytes_max: int,
+    now_ms: int,
+    before_ms_max: int,
+    after_ms_max: int,
+    needs_keys: bool,
+    /,
+) -> BatchHeader | None: ...
 def decode(
     payload: Buffer, count: int, base_offset: int, base_timestamp: int, log_append_time: int | None = None, /
 ) -> list[Record]: ...

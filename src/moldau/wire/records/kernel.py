@@ -10,6 +10,11 @@ for more than 64 KiB.
   varints of at most 5 and 10 bytes, offset deltas 0..count-1 in order, no byte left over. The result names
   the first broken rule and its record, or tells the least and greatest timestamp delta, the offset delta of
   the (first) greatest, and whether a key is null.
+- `plain_header(batch, bytes_max, now_ms, before_ms_max, after_ms_max, needs_keys) -> BatchHeader | None`: the
+  header of a whole batch, where nothing speaks against appending it as it came, but perhaps its CRC, which is
+  not computed: one batch of magic 2 from offset 0, no larger than `bytes_max`, uncompressed, with records as
+  `validate` wants them, all of them dated by their producer within the range, and their greatest timestamp
+  in the header. None says nothing about why.
 - `decode(payload, count, base_offset, base_timestamp, log_append_time=None) -> list[Record]`.
 - `encode(records, base_offset, base_timestamp) -> bytes`: offsets are the records' own, relative to
   `base_offset`.
@@ -59,6 +64,7 @@ else:
         NAME: Final = "pure"
 
 validate = implementation.validate
+plain_header = implementation.plain_header
 decode = implementation.decode
 encode = implementation.encode
 keys = implementation.keys

@@ -12,7 +12,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, repeat
 from typing import TYPE_CHECKING, NamedTuple
 
-from moldau.wire.records.header import Buffer
+from moldau.wire.records.header import (
+    CODEC_MASK,
+    CONTROL_FLAG,
+    HEADER_BYTES,
+    LOG_APPEND_TIME_FLAG,
+    MAGIC,
+    BatchHeader,
+    Buffer,
+    read_header,
+)
 from moldau.wire.records.record import (
     ColumnBuffers,
     HeaderColumn,
@@ -45,6 +54,7 @@ _SECRET_BYTES = 16
 _UINT32 = 0xFFFFFFFF
 _MURMUR_SEED = 0x9747B28C
 _MURMUR_FACTOR = 0x5BD1E995
+_NOT_PLAIN = CODEC_MASK | LOG_APPEND_TIME_FLAG | CONTROL_FLAG
 _TABLE_COUNT_MIN = 16  # for fewer records a walk is faster than calling numpy thirty times
 
 _TOO_LARGE = "a record cannot be larger than 2 GiB"
@@ -74,6 +84,40 @@ def validate(payload: Buffer, count: int) -> Walk:
     if count == 0:
         return Walk(0, 0, 0, 0, -1, False)
     return Walk(0, count, timestamp_min, timestamp_max, offset_of_max, has_null_key)
+
+
+def plain_header(
+    batch: Buffer,
+    bytes_max: int,
+    now_ms: int,
+    before_ms_max: int,
+    after_ms_max: int,
+    needs_keys: bool,
+) -> BatchHeader | None:
+    """See `kernel.plain_header`."""
+    if not HEADER_BYTES <= len(batch) <= bytes_max:
+        return None
+    header = read_header(batch)
+    if (
+        header.magic != MAGIC
+        or header.base_offset != 0
+        or header.size_bytes != len(batch)
+        or header.attributes & _NOT_PLAIN
+        or not 0 <= header.last_offset_delta == header.count - 1
+        or (header.base_sequence < 0 and header.producer_id >= 0)
+    ):
+        return None
+    walk = validate(memoryview(batch)[HEADER_BYTES:], header.count)
+    latest = header.base_timestamp + walk.timestamp_delta_max
+    earliest = header.base_timestamp + walk.timestamp_delta_min
+    is_plain = (
+        walk.rule == Rule.OK
+        and not (needs_keys and walk.has_null_key)
+        and latest == header.max_timestamp
+        and INT64_MIN <= earliest <= latest <= INT64_MAX
+        and now_ms - before_ms_max <= earliest <= latest <= now_ms + after_ms_max
+    )
+    return header if is_plain else None
 
 
 def decode(

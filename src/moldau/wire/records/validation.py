@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, unique
+from functools import cached_property
 from typing import Final, NamedTuple
 
 from moldau.model.errors import ErrorCode, KafkaError, MalformedMessage
@@ -21,6 +22,7 @@ from moldau.wire.records.header import NO_TIMESTAMP, BatchHeader, Buffer, Writab
 from moldau.wire.records.record import RULE_TEXTS, Rule, Walk
 
 _INT64_MAX: Final = 2**63 - 1
+_INT64_MIN: Final = -(2**63)
 _HOUR_MS: Final = 60 * 60 * 1000
 _CODEC_MAX: Final = max(Codec)
 
@@ -33,7 +35,7 @@ class TimestampType(Enum):
     LOG_APPEND_TIME = "LogAppendTime"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TopicRules:
     """The settings of a topic that bear on what may be appended to it."""
 
@@ -48,6 +50,11 @@ class TopicRules:
     zstd_level: int = ZSTD_LEVEL_DEFAULT
     is_compacted: bool = False
     decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX
+
+    @cached_property
+    def keeps_plain_batches(self) -> bool:
+        """Whether a batch that is not compressed and dated by its producer is appended as it came."""
+        return self.timestamp_type is TimestampType.CREATE_TIME and self.codec in (None, Codec.NONE)
 
     def level_of(self, codec: Codec) -> int | None:
         """The level at which the broker compresses with a codec."""
@@ -77,9 +84,6 @@ class Accepted(NamedTuple):
 
     batch: WritableBuffer
     header: BatchHeader
-    max_timestamp: int
-    max_timestamp_offset_delta: int
-    """Of the record with the greatest timestamp, or of the last one where the records were not looked at."""
     log_append_time: int
     """What the producer is told: the broker's time, or -1 where records keep their own."""
 
@@ -90,20 +94,35 @@ def accept(batch: Buffer, rules: TopicRules, *, now_ms: int) -> Accepted:
     A writable buffer is changed in place. Records of a compressed batch are not looked at unless the topic is
     compacted, whose keys must be there, or compresses differently; an uncompressed batch is always walked.
     """
+    # All at once, as nearly every batch is sound; what is wrong with one that is not is found out below.
+    if rules.keeps_plain_batches:
+        header = kernel.plain_header(
+            batch,
+            rules.message_bytes_max,
+            now_ms,
+            rules.timestamp_before_ms_max,
+            rules.timestamp_after_ms_max,
+            rules.is_compacted,
+        )
+        if header is not None and fields.crc_of(batch, 0, len(batch)) == header.crc:
+            return tuple.__new__(Accepted, (_writable(batch), header, NO_TIMESTAMP))
+    return _accept_step_by_step(batch, rules, now_ms)
+
+
+def _accept_step_by_step(batch: Buffer, rules: TopicRules, now_ms: int) -> Accepted:
     header = _checked_header(batch, rules)
     payload: Buffer | None
     if not header.attributes & fields.CODEC_MASK:
         payload = memoryview(batch)[fields.HEADER_BYTES :]
     else:
         payload = _opened(batch, header, rules) if _must_be_opened(header, rules) else None
-    max_timestamp, offset_delta = header.max_timestamp, header.last_offset_delta
+    max_timestamp = header.max_timestamp
     if payload is None:
         _check_timestamps_of_header(header, rules, now_ms)
     else:
         walk = _checked_walk(header, payload, rules, now_ms)
         if not header.is_log_append_time:
             max_timestamp = header.base_timestamp + walk.timestamp_delta_max
-            offset_delta = walk.offset_delta_of_max
 
     writable = _writable(batch)
     log_append_time = NO_TIMESTAMP
@@ -113,13 +132,13 @@ def accept(batch: Buffer, rules: TopicRules, *, now_ms: int) -> Accepted:
         _check_size(len(writable), rules)
         header = fields.read_header(writable)
     if rules.timestamp_type is TimestampType.LOG_APPEND_TIME:
-        max_timestamp, offset_delta, log_append_time = now_ms, header.last_offset_delta, now_ms
+        log_append_time = now_ms
         fields.stamp_log_append_time(writable, 0, now_ms)
         header = fields.read_header(writable)
     elif max_timestamp != header.max_timestamp or header.is_log_append_time:
         fields.stamp_create_time(writable, 0, max_timestamp)
         header = fields.read_header(writable)
-    return tuple.__new__(Accepted, (writable, header, max_timestamp, offset_delta, log_append_time))
+    return Accepted(writable, header, log_append_time)
 
 
 def _checked_header(batch: Buffer, rules: TopicRules) -> BatchHeader:
@@ -128,7 +147,7 @@ def _checked_header(batch: Buffer, rules: TopicRules) -> BatchHeader:
         header = fields.read_header(batch)
     except MalformedMessage as error:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
-    # All at once, as nearly every batch is sound; what is wrong with one that is not is found out below.
+    # All at once, as nearly every compressed batch is sound.
     offset, length, _, magic, crc, attributes, delta, _, _, producer_id, _, sequence, count = header
     size = fields.LOG_OVERHEAD_BYTES + length
     if (
@@ -228,6 +247,10 @@ def _check_timestamps(
     else:
         earliest = header.base_timestamp + walk.timestamp_delta_min
         latest = header.base_timestamp + walk.timestamp_delta_max
+        if earliest < _INT64_MIN or latest > _INT64_MAX:
+            raise KafkaError(
+                ErrorCode.INVALID_TIMESTAMP, f"timestamps from {earliest} to {latest} are beyond 64 bits"
+            )
         is_sound = _is_in_range(earliest, rules, now_ms) and _is_in_range(latest, rules, now_ms)
     if not is_sound:
         _check_timestamps_of_records(header, payload, rules, now_ms)
