@@ -24,7 +24,6 @@ from moldau.log.segment import (
     LOG_SUFFIX,
     SEGMENT_SUFFIXES,
     SWAP_SUFFIX,
-    PlacedBatch,
     Segment,
     file_name,
 )
@@ -219,8 +218,8 @@ class Compaction:
                 is_last = segment is group[-1] and batch.position + len(data) == segment.size
                 kept = yield from self._kept(filter_, batch.header, data, new.transaction_index, is_last)
                 if kept is not None:
-                    placed = PlacedBatch(0, read_header(kept))
-                    new.append(kept, [placed], interval_bytes=log.config.index_interval_bytes)
+                    header, interval_bytes = read_header(kept), log.config.index_interval_bytes
+                    new.note_batch(new.write(kept), header, interval_bytes)
                 yield _cost(batch.header)
         log.is_swapping = True
         yield Flush(

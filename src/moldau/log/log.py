@@ -327,6 +327,8 @@ class Log:
         Whoever has read the header of a single batch may pass it on.
         """
         self._check_size(len(data))
+        if header_of_all is not None and header_of_all.producer_id <= NO_PRODUCER_ID:
+            return self._append_plain(data, header_of_all, leader_epoch, now_ms)
         batches: list[PlacedBatch] = []
         update: Update | None = None
         offset = self.log_end_offset
@@ -347,6 +349,26 @@ class Log:
         for position, header in batches:
             stamp(data, position, base_offset=header.base_offset, leader_epoch=leader_epoch)
         return self._write(data, batches, update, now_ms)
+
+    def _append_plain(
+        self, batch: WritableBuffer, produced: BatchHeader, leader_epoch: int, now_ms: int
+    ) -> AppendResult:
+        """Append one batch of a producer whom nobody has to remember.
+
+        It is what a small request costs most for, so the steps are few and on plain numbers.
+        """
+        first_offset = self.log_end_offset
+        last_offset, timestamp = first_offset + produced.last_offset_delta, produced.max_timestamp
+        segment = self._room_for(len(batch), last_offset, timestamp)
+        stamp(batch, 0, base_offset=first_offset, leader_epoch=leader_epoch)
+        position = segment.write(batch)
+        segment.note(
+            position, first_offset, last_offset, timestamp, len(batch), self.config.index_interval_bytes
+        )
+        if leader_epoch != self.epochs.latest:
+            self.epochs.assign(epoch=leader_epoch, start_offset=first_offset)
+        self._wrote(last_offset, now_ms)
+        return tuple.__new__(AppendResult, (first_offset, last_offset, timestamp, False))
 
     def append_as_follower(self, data: Buffer, *, now_ms: int) -> AppendResult | None:
         """Write the leader's batches as they are; None if `data` holds no whole one.
@@ -397,34 +419,41 @@ class Log:
         self, data: Buffer, batches: list[PlacedBatch], update: Update | None, now_ms: int
     ) -> AppendResult:
         """Write batches that are known to be good; if the disk fails, the log is as before."""
-        # Else a crash could leave old bytes between new ones, and both would pass for sound.
-        assert not self._must_flush, "a truncation is flushed before the log grows again"
         first, last = batches[0].header, batches[-1].header
         last_offset, max_timestamp = last.last_offset, last.max_timestamp
         if len(batches) > 1:
             max_timestamp = max(batch.header.max_timestamp for batch in batches)
-        self._roll_if_due(size=len(data), last_offset=last_offset, timestamp=max_timestamp)
-        self._segments[-1].append(data, batches, interval_bytes=self.config.index_interval_bytes)
-        for _, header in batches:
+        segment = self._room_for(len(data), last_offset, max_timestamp)
+        start = segment.write(data)
+        interval_bytes = self.config.index_interval_bytes
+        for position, header in batches:
+            segment.note_batch(start + position, header, interval_bytes)
             if header.leader_epoch != self.epochs.latest and header.leader_epoch >= 0:
                 self.epochs.assign(epoch=header.leader_epoch, start_offset=header.base_offset)
         if update is not None:
             for aborted in self.producers.apply(update):
-                self.active.transaction_index.append(aborted)
+                segment.transaction_index.append(aborted)
+        self._wrote(last_offset, now_ms)
+        return AppendResult(first.base_offset, last_offset, max_timestamp)
+
+    def _wrote(self, last_offset: int, now_ms: int) -> None:
         self.log_end_offset = last_offset + 1
         if self._unflushed_since_ms is None:
             self._unflushed_since_ms = now_ms
-        return AppendResult(first.base_offset, last_offset, max_timestamp)
 
     # ------------------------------------------------------------ rolling
 
-    def _roll_if_due(self, *, size: int, last_offset: int, timestamp: int) -> None:
+    def _room_for(self, size: int, last_offset: int, timestamp: int) -> Segment:
+        """The segment that batches of `size` bytes go to, a new one if it is time for that."""
+        # Else a crash could leave old bytes between new ones, and both would pass for sound.
+        assert not self._must_flush, "a truncation is flushed before the log grows again"
         active, config = self._segments[-1], self.config
-        if not active.has_room_for(size=size, last_offset=last_offset, config=config):
+        if not active.has_room_for(size, last_offset, config):
             # A batch from far ahead, after a gap that compaction left, must be within reach of the base.
             self.roll(base_offset=max(self.log_end_offset, last_offset - (2**31 - 1)))
         elif active.is_aged(timestamp, config):
             self.roll()
+        return self._segments[-1]
 
     def roll(self, *, base_offset: int | None = None) -> None:
         """Go on in a new segment; an empty one is replaced only if it starts elsewhere."""

@@ -204,7 +204,7 @@ def _verify_tail(disk: Disk, path: str, opened: Opened, config: LogConfig, recov
             position, header = found
             if in_doubt_from is None and header.last_offset >= recovery_point:
                 in_doubt_from = position
-            segment.note(position, header, interval_bytes=config.index_interval_bytes)
+            segment.note_batch(position, header, config.index_interval_bytes)
             if header.leader_epoch >= 0 and header.leader_epoch != opened.epochs.latest:
                 _note_epoch(opened.epochs, header)
         if scan.position_end < segment.size:

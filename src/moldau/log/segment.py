@@ -6,7 +6,7 @@ looked at between two restarts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -145,16 +145,23 @@ class Segment:
             self._first_timestamp = read_header(self.file.read(0, HEADER_BYTES)).max_timestamp
         return self._first_timestamp
 
-    def has_room_for(self, *, size: int, last_offset: int, config: LogConfig) -> bool:
+    def has_room_for(self, size: int, last_offset: int, config: LogConfig) -> bool:
         """Whether batches of `size` bytes that end with `last_offset` may still go into this segment."""
         size_after = self.size + size
         return (
             size_after <= config.segment_bytes
             and size_after <= POSITION_MAX
             and last_offset - self.base_offset <= RELATIVE_OFFSET_MAX
-            and not self.offset_index.is_full(config.index_bytes_max)
-            and not self.time_index.is_full(config.index_bytes_max)
+            and (not self._is_entry_due(config.index_interval_bytes) or self._has_index_room(config))
         )
+
+    def _is_entry_due(self, interval_bytes: int) -> bool:
+        """Whether the next batch may get entries in the indexes."""
+        return self._bytes_since_entry > interval_bytes or self._newest is None
+
+    def _has_index_room(self, config: LogConfig) -> bool:
+        bytes_max = config.index_bytes_max
+        return not self.offset_index.is_full(bytes_max) and not self.time_index.is_full(bytes_max)
 
     def is_aged(self, timestamp: int, config: LogConfig) -> bool:
         """Whether a record of `timestamp` comes too long after the segment's first one to go into it."""
@@ -169,28 +176,39 @@ class Segment:
 
     # ------------------------------------------------------------ writing
 
-    def append(self, data: Buffer, batches: Iterable[PlacedBatch], *, interval_bytes: int) -> None:
-        """Write whole batches with one call, and index them; their positions are those in `data`."""
+    def write(self, data: Buffer) -> int:
+        """Write whole batches with one call; gives where they are, for `note`."""
         start = self.file.append((data,))
         assert start == self.size, (start, self.size)
-        for position, header in batches:
-            self.note(start + position, header, interval_bytes=interval_bytes)
         self._size = start + len(data)
+        return start
 
-    def note(self, position: int, header: BatchHeader, *, interval_bytes: int) -> None:
+    def note_batch(self, position: int, header: BatchHeader, interval_bytes: int) -> None:
+        """`note` what a header says."""
+        self.note(
+            position,
+            header.base_offset,
+            header.last_offset,
+            header.max_timestamp,
+            header.size_bytes,
+            interval_bytes,
+        )
+
+    def note(
+        self, position: int, first: int, last: int, timestamp: int, size_bytes: int, interval_bytes: int
+    ) -> None:
         """Take a batch that is in the file into the indexes, if it is time for an entry."""
-        base_offset, last_offset, max_timestamp = header.base_offset, header.last_offset, header.max_timestamp
-        self._remember_start(base_offset, position)
+        self._remember_start(first, position)
         if position == 0:
-            self._first_timestamp = max_timestamp
+            self._first_timestamp = timestamp
         newest = self._newest or self._newest_known()
-        if max_timestamp > newest[0]:
-            self._newest = newest = max_timestamp, last_offset
+        if timestamp > newest[0]:
+            self._newest = newest = timestamp, last
         if self._bytes_since_entry > interval_bytes:
-            self.offset_index.append(first=base_offset, offset=last_offset, position=position)
+            self.offset_index.append(first=first, offset=last, position=position)
             self.time_index.append_if_later(timestamp=newest[0], offset=newest[1])
             self._bytes_since_entry = 0
-        self._bytes_since_entry += header.size_bytes
+        self._bytes_since_entry += size_bytes
 
     def seal(self, *, with_empty_indexes: bool = False) -> list[File]:
         """Write the indexes out, complete up to the greatest timestamp; gives all files, to be flushed."""
@@ -458,7 +476,7 @@ class Segment:
         """Build the offset and time indexes from the batches."""
         self.reset_indexes(transactions_too=False)
         for position, header in self.batches_from(read_bytes=_READ_BYTES):
-            self.note(position, header, interval_bytes=interval_bytes)
+            self.note_batch(position, header, interval_bytes)
 
     def _newest_known(self) -> tuple[int, int]:
         if self._newest is None:

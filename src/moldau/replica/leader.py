@@ -122,17 +122,17 @@ class Leader:
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"{self.isr_size} replicas are in sync, and {self.config.isr_size_min} are needed.",
             )
-        accepted = accept(batch, self.config.rules, now_ms=now_ms)
-        if accepted.header.is_transactional:
+        batch, header, log_append_time = accept(batch, self.config.rules, now_ms=now_ms)
+        if header.is_transactional:
             # Nobody could end the transaction yet, and readers of committed data would wait for ever.
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, "This broker does not coordinate transactions.")
         result: AppendResult = self.log.append_as_leader(
-            accepted.batch, leader_epoch=self.epoch, now_ms=now_ms, header_of_all=accepted.header
+            batch, leader_epoch=self.epoch, now_ms=now_ms, header_of_all=header
         )
-        log_append_time = result.max_timestamp if result.is_duplicate else accepted.log_append_time
-        if accepted.log_append_time < 0:
-            log_append_time = accepted.log_append_time
-        return Appended(result.first_offset, result.last_offset + 1, log_append_time)
+        if result.is_duplicate and log_append_time >= 0:
+            log_append_time = result.max_timestamp
+        # As the class itself makes one, without a call of its own: this is done for every batch.
+        return tuple.__new__(Appended, (result.first_offset, result.last_offset + 1, log_append_time))
 
     @property
     def needs_flush_to_commit(self) -> bool:

@@ -173,7 +173,8 @@ class RealFile:
 
     def append(self, chunks: Sequence[Buffer]) -> int:
         """Write `chunks` at the end; gives the position they start at."""
-        self._check_writable()
+        if self._is_closed or self._disk.is_failed:
+            self._check_writable()
         position = self.size() if self._end is None else self._end
         self._end = None
         try:
