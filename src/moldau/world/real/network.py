@@ -118,11 +118,13 @@ class RealConnection(asyncio.BufferedProtocol):
         is_crowded = turns is not None and turns.is_crowded
         if (is_crowded or self._is_reading_on) and not self._queue:
             # Only what cannot change meanwhile, and cannot fail as the read of a slice can.
-            buffers = [chunk for chunk in chunks if isinstance(chunk, bytes)]
-            if len(buffers) == len(chunks):
+            for chunk in chunks:
+                if not isinstance(chunk, bytes):
+                    break
+            else:
                 if turns is not None and not self._outbox and not self._is_reading_on:
                     turns.at_end_of_turn(self._send_outbox)
-                self._outbox += buffers
+                self._outbox += chunks  # type: ignore[arg-type]  # the loop has found nothing else
                 return
         self._send_outbox()
         self._send_now(chunks)
@@ -134,6 +136,10 @@ class RealConnection(asyncio.BufferedProtocol):
                 self._send_now(chunks)
 
     def _send_now(self, chunks: Sequence[Buffer | FileSlice]) -> None:
+        if len(chunks) == 1 and not self._queue and isinstance(chunks[0], bytes):
+            # A small reply, as most are.
+            self._transport.write(chunks[0])
+            return
         for chunk in self._prepared(chunks):
             if self._queue or isinstance(chunk, FileSlice):
                 self._queue.append(chunk)
