@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import ctypes
 import fcntl
@@ -10,11 +9,11 @@ import os
 import platform
 import re
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
-from moldau.world.flushing import FlushGroups, directories_of
+from moldau.world.flushing import directories_of
 from moldau.world.paths import parts_of
 from moldau.world.ports import Buffer, DiskFailed, Flush
+from moldau.world.real.flushing import FlushThread
 from moldau.world.real.spares import SpareFiles
 
 # Above so many, one syncfs costs less than an fsync each.
@@ -34,9 +33,7 @@ class RealDisk:
         self.is_failed = False
         self._lock_fd: int | None = None
         self._spares = SpareFiles()
-        # One thread: flushes are grouped, so there is never a second one to run.
-        self._flusher = ThreadPoolExecutor(max_workers=1, thread_name_prefix="flush")
-        self._flushes = FlushGroups(self._flush_off_loop)
+        self._flushes = FlushThread(self.flush_blocking)
 
     def open(self, path: str, *, create: bool = False) -> RealFile:
         """Open for reading and writing; FileNotFoundError unless it exists or `create`."""
@@ -107,7 +104,7 @@ class RealDisk:
 
     def close(self) -> None:
         """Give back the lock and the thread; a flush that runs is waited for."""
-        self._flusher.shutdown()
+        self._flushes.close()
         self._spares.close()
         if self._lock_fd is not None:
             os.close(self._lock_fd)
@@ -125,9 +122,6 @@ class RealDisk:
 
     def _full(self, path: str) -> str:
         return os.path.join(self.directory, *parts_of(path))
-
-    async def _flush_off_loop(self, work: Flush) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._flusher, self.flush_blocking, work)
 
     def _sync_files(self, files: Sequence[RealFile]) -> None:
         if len(files) > FSYNCS_MAX and SYNCFS is not None:
