@@ -27,8 +27,9 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from moldau.sim.flushing import FlushGroups
 from moldau.sim.randomness import Seeded
-from moldau.world.flushing import FlushGroups, directories_of
+from moldau.world.flushing import directories_of
 from moldau.world.paths import parts_of
 from moldau.world.ports import Buffer, DiskFailed, Flush
 
