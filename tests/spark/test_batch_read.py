@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from moldau.client import connect_sync
+from moldau.spark.tables import latest
 from moldau.testing import Cluster
 
 if TYPE_CHECKING:
@@ -139,6 +140,45 @@ def test_what_one_query_filters_out_is_there_for_others(
     assert some.alias("a").join(others.alias("b"), "offset").count() == 5
 
 
+# ------------------------------------------------------------------------------------------------ again
+
+
+@pytest.mark.usefixtures("no_pushdown")
+def test_a_table_keeps_the_offsets_of_its_first_query_until_it_is_loaded_anew(
+    spark: "SparkSession", broker: Cluster, topic: str
+) -> None:
+    fill(broker, topic, 3)
+    rows = frame(spark, broker, subscribe=topic)
+    make_view = (
+        f"CREATE OR REPLACE TEMPORARY VIEW kept USING moldau OPTIONS"
+        f" (`kafka.bootstrap.servers` '{broker.bootstrap_servers}', subscribe '{topic}')"
+    )
+    spark.sql(make_view)
+    assert (rows.count(), spark.table("kept").count()) == (3, 3)
+    fill(broker, topic, 2)
+    # Not what one would wish: Spark asks a data source in Python once, and only it could ask again.
+    assert (rows.count(), spark.table("kept").count()) == (3, 3)
+    assert rows.where("offset >= 0").count() == 3
+    spark.sql(make_view)
+    assert (frame(spark, broker, subscribe=topic).count(), spark.table("kept").count()) == (5, 5)
+
+
+def test_a_query_with_a_filter_looks_up_the_offsets_where_spark_pushes_filters_down(
+    spark: "SparkSession", broker: Cluster, topic: str
+) -> None:
+    fill(broker, topic, 3)
+    rows = frame(spark, broker, subscribe=topic)
+    rows.createOrReplaceTempView("kept")
+    spark.sql("CREATE OR REPLACE TEMPORARY VIEW fresh AS SELECT * FROM kept WHERE offset >= 0")
+    assert (rows.count(), spark.table("fresh").count()) == (3, 3)
+    fill(broker, topic, 2)
+    assert rows.count() == 3
+    assert spark.table("fresh").count() == 5
+    assert latest(rows).count() == 3, "a table of the latest values always has filters"
+    fill(broker, topic, 1)
+    assert rows.where("key IS NOT NULL").count() == 6
+
+
 # ------------------------------------------------------------------------------------------------ mistakes
 
 
@@ -199,3 +239,4 @@ def test_a_loss_in_a_task_is_told(spark: "SparkSession", broker: Cluster, topic:
     with pytest.raises(PySparkException) as failed:
         rows.collect()
     assert f"{topic}-0: offsets 0 to 9 were to be read, and the log begins at offset 4" in said(failed.value)
+    assert "they are old, load() it anew, or create the view again." in said(failed.value)

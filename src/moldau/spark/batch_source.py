@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 # The module that Spark runs to push filters down, when spark.sql.python.filterPushdown.enabled is true.
 _PUSHDOWN_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 
+# A task finds out late that what it was to read is gone: perhaps long after its offsets were looked up.
+_IF_OLD: Final = (
+    " A DataFrame or view keeps the offsets that its first query found: if they are old, load() it anew, or"
+    " create the view again."
+)
+
 
 def batch_reader(schema: StructType, options: Mapping[str, str]) -> BatchReader:
     """A reader, which is shown filters where Spark has any to show.
@@ -53,7 +59,9 @@ class BatchReader(SentWithTasks, DataSourceReader):
         """The rows of one task, on an executor."""
         task = partition.value
         # Where there is nothing to read, Spark runs one task all the same.
-        return iter(()) if task is None else read(task, self._options, arrow_schema(self._schema))
+        if task is None:
+            return iter(())
+        return read(task, self._options, arrow_schema(self._schema), if_lost=_IF_OLD)
 
 
 class FilteringReader(BatchReader):
