@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 import msgspec
@@ -37,8 +37,7 @@ class Position:
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     # A name that no other query has; part of its group's id.
     query: str = ""
-    # Spark asks anew where a query begins when it repeats the first batch. Hence the end of the first batch
-    # remembers its beginning.
+    # The checkpoint has only the ends of batches. Hence that of the first batch remembers its beginning.
     beginning: Offsets | None = None
     is_beginning: bool = False
 
@@ -71,11 +70,14 @@ class Position:
             is_beginning=bool(told.get(_IS_BEGINNING, False)),
         )
 
-    def starting_at_the_beginning_of(self, end: Position) -> Position:
-        """Where the batch up to `end` starts: not where a query would begin now, but where this one did."""
-        if self.is_beginning and end.beginning is not None:
-            return replace(self, offsets=end.beginning, query=end.query)
-        return self
+    def beginning_of_query(self) -> Position:
+        """Where the first batch began, of which this is the end: not where the query would begin now."""
+        assert self.beginning is not None
+        return Position(self.beginning, query=self.query, is_beginning=True)
+
+
+# Where a query begins, before anybody has looked where that is.
+BEGINNING: Final = Position({}, is_beginning=True)
 
 
 def offsets_to_json(offsets: Offsets) -> Json:
