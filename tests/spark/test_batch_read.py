@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -90,6 +91,25 @@ def test_sql_reads_a_topic_too(spark: "SparkSession", broker: Cluster, filled: s
     )
     (row,) = spark.sql("SELECT count(*) AS n, max(offset) AS last FROM clicks WHERE partition = 2").collect()
     assert (row.n, row.last) == (20, 19)
+
+
+def test_a_table_of_a_catalog_says_to_make_a_view(
+    spark: "SparkSession", broker: Cluster, filled: str, tmp_path: Path
+) -> None:
+    from pyspark.errors import PySparkException
+
+    spark.sql(f"CREATE DATABASE shop LOCATION '{tmp_path}'")
+    try:
+        spark.sql(
+            f"CREATE TABLE shop.clicks USING moldau OPTIONS"
+            f" (`kafka.bootstrap.servers` '{broker.bootstrap_servers}', subscribe '{filled}')"
+        )
+        # Spark gives the options of such a table to its making, and not to its queries.
+        with pytest.raises(PySparkException) as failed:
+            spark.table("shop.clicks").count()
+    finally:
+        spark.sql("DROP DATABASE shop CASCADE")
+    assert "Use CREATE TEMPORARY VIEW ... USING moldau OPTIONS (...) in place of" in said(failed.value)
 
 
 # ------------------------------------------------------------------------------------------------ filters

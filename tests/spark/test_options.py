@@ -244,3 +244,15 @@ def test_every_option_for_reading_has_an_effect() -> None:
         use = option.uses[0] if option.uses[0] in READ else Use.STREAM
         changed = parse(use, **{option.name: changes.get(option.name, "7")})
         assert changed != parse(use), option.name
+
+
+def test_what_spark_repeats_of_a_table_s_options_passes() -> None:
+    given = {**BASE, "startingOffsets": "earliest"}
+    check_names([*given, *(f"option.{name}" for name in given)], Use.BATCH)
+
+
+def test_a_table_without_options_is_told_that_a_view_has_them() -> None:
+    with pytest.raises(InvalidSetting) as refused:
+        ReadOptions.parse({}, Use.BATCH)
+    assert "Use CREATE TEMPORARY VIEW ... USING moldau OPTIONS (...) in place of" in refused.value.message
+    assert "CREATE TABLE" not in refusal({"kafka.bootstrap.servers": None})

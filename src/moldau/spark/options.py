@@ -225,6 +225,8 @@ OPTIONS: Final = (
 _OF_SPARK: Final = frozenset(
     {"path", "paths", "checkpointlocation", "queryname", "outputmode", "mergeschema"}
 )
+# How Spark repeats the options of CREATE TABLE among its properties.
+_TABLE_PREFIX: Final = "option."
 _BY_NAME: Final = {option.name.lower(): option for option in OPTIONS}
 
 # Settings of Kafka's clients that cannot be had here, and why.
@@ -254,6 +256,10 @@ _UNSUPPORTED_PREFIXES: Final = ("sasl.", "ssl.", "security.providers")
 # What the Java client does by itself, under both its names.
 _PARTITIONERS_WRITTEN: Final = ("default", "murmur2_random")
 _DURATION: Final = re.compile(r"(\d+)\s*(ms|s|m|min|h|d)?")
+_NO_TABLES: Final = (
+    "If it was given to CREATE TABLE: Spark passes none of a table's options on to a data source in Python."
+    " Use CREATE TEMPORARY VIEW ... USING moldau OPTIONS (...) in place of the table."
+)
 _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _SETTINGS: Final = tuple(row.name.replace("_", ".") for row in fields(ClientSettings))
 
@@ -283,7 +289,8 @@ def servers_of(options: Mapping[str, str]) -> str:
     given = {name.lower(): value for name, value in options.items()}
     servers = given.get(BOOTSTRAP_SERVERS, "")
     if not servers.strip():
-        raise InvalidSetting(f'Option {BOOTSTRAP_SERVERS} is missing, for example "localhost:9092".')
+        hint = "" if options else f" {_NO_TABLES}"
+        raise InvalidSetting(f'Option {BOOTSTRAP_SERVERS} is missing, for example "localhost:9092".{hint}')
     try:
         parse_addresses(servers)
     except InvalidSetting as why:
@@ -300,7 +307,7 @@ def check_names(options: Iterable[str], use: Use | None = None) -> None:
         low = name.lower()
         option = _BY_NAME.get(low)
         if option is None:
-            if low in _OF_SPARK or low.startswith(KAFKA_PREFIX):
+            if low in _OF_SPARK or low.startswith((KAFKA_PREFIX, _TABLE_PREFIX)):
                 continue
             close = get_close_matches(low, [*_BY_NAME], n=1, cutoff=0.8)
             if close:
