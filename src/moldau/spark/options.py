@@ -16,6 +16,7 @@ from moldau.client.settings import ClientSettings, SettingValue, parse_addresses
 from moldau.model.errors import KafkaError
 from moldau.model.ids import TopicPartition, check_topic_name
 from moldau.model.settings.setting import InvalidSetting
+from moldau.model.settings.types import INT64_MAX
 from moldau.spark.plan.offsets import (
     EARLIEST,
     LATEST,
@@ -459,7 +460,8 @@ class _Reading:
         try:
             return parse(text)
         except ValueError as why:
-            raise InvalidSetting(f"Option {name} is {text!r}: {why}.") from None
+            # Some reasons are sentences already.
+            raise InvalidSetting(f"Option {name} is {text!r}: {str(why).removesuffix('.')}.") from None
 
     def number(self, name: str) -> int | None:
         return self.parsed(name, _positive, "") if self.text(name) else None
@@ -513,7 +515,8 @@ def parse_duration_ms(text: str) -> int:
     match = _DURATION.fullmatch(text.strip().lower())
     if match is None:
         raise ValueError("a duration is a number and a unit, such as 500ms, 30s, 15m, 2h")
-    return int(match[1]) * _UNITS_MS[match[2] or "ms"]
+    unit_ms = _UNITS_MS[match[2] or "ms"]
+    return _count(match[1], most=INT64_MAX // unit_ms) * unit_ms
 
 
 def _check_batch_bounds(start: Bound, end: Bound) -> None:
@@ -551,9 +554,12 @@ def _positive(text: str) -> int:
     return number
 
 
-def _count(text: str) -> int:
+def _count(text: str, *, most: int = INT64_MAX) -> int:
     if not (text.isascii() and text.isdigit()):
         raise ValueError("it must be a whole number that is not negative")
+    # By its length first: Python refuses to convert thousands of digits.
+    if len(text.lstrip("0")) > len(str(most)) or int(text) > most:
+        raise ValueError(f"it is too large: {most} is the most")
     return int(text)
 
 
