@@ -1,8 +1,9 @@
 """A compacted topic as a table: `builder.globalTable("customers")`, and queries of its store.
 
 The latest value of every key is a row. A key whose latest value is null, a tombstone, has been deleted and
-has none. Whoever reads gets the table as the topic has it at that moment, whether the broker has compacted
-it yet or not.
+has none. Whoever queries it gets the table as the topic has it at that moment, whether the broker has
+compacted it yet or not; but in a session without spark.sql.python.filterPushdown.enabled, which
+`moldau pipeline run` turns on, as it was at the first query.
 """
 
 from pyspark.sql import DataFrame, SparkSession

@@ -31,6 +31,12 @@ def test_what_the_page_says_to_be_refused_is_refused() -> None:
     assert set(said) <= REFUSED_SETTINGS.keys()
 
 
+def test_what_is_copied_first_works_where_no_environment_is_activated() -> None:
+    first = PAGE.partition("```python\n")[2].partition("```")[0]
+    named, made = first.find('os.environ["PYSPARK_PYTHON"] = sys.executable'), first.find("getOrCreate")
+    assert 0 <= named < made
+
+
 def test_the_python_on_the_page_compiles() -> None:
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
     assert len(blocks) >= 3

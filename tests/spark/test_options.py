@@ -16,6 +16,7 @@ from moldau.spark.options import (
     ReadOptions,
     Subscription,
     Use,
+    WriteOptions,
     check_names,
     parse_duration_ms,
     servers_of,
@@ -137,6 +138,22 @@ def test_where_to_end() -> None:
             "Option startingTimestamp is 'yesterday': it must be a whole number",
         ),
         ({"startingOffsetsByTimestamp": '{"a": {"0": -1}}'}, "-1 at a-0 is before 1970"),
+        (
+            {"startingTimestamp": "99999999999999999999"},
+            "Option startingTimestamp is '99999999999999999999': it is too large: 9223372036854775807",
+        ),
+        (
+            {"endingOffsetsByTimestamp": f'{{"a": {{"0": {2**63}}}}}'},
+            "9223372036854775808 at a-0 is too large: 9223372036854775807 is the most",
+        ),
+        ({"startingOffsets": f'{{"a": {{"0": {2**63}}}}}'}, "9223372036854775808 at a-0 is too large"),
+        ({"endingOffsets": f'{{"a": {{"{2**31}": 0}}}}'}, "'2147483648' of topic 'a' is no partition number"),
+        (
+            {"subscribe": None, "assign": f'{{"a": [{2**31}]}}'},
+            "2147483648 of topic 'a' is no partition number",
+        ),
+        ({"minPartitions": "9" * 5_000}, "it is too large: 9223372036854775807 is the most"),
+        ({"maxTriggerDelay": "106751991168d"}, "it is too large: 106751991167 is the most"),
         ({"startingOffsetsByTimestampStrategy": "last"}, "it must be one of error, latest"),
         ({"failOnDataLoss": "no"}, "Option failOnDataLoss is 'no': it must be one of true, false"),
         ({"includeHeaders": "1"}, "it must be one of true, false"),
@@ -244,3 +261,26 @@ def test_every_option_for_reading_has_an_effect() -> None:
         use = option.uses[0] if option.uses[0] in READ else Use.STREAM
         changed = parse(use, **{option.name: changes.get(option.name, "7")})
         assert changed != parse(use), option.name
+
+
+def test_the_largest_numbers_pass() -> None:
+    assert parse(startingTimestamp="009223372036854775807").start == AtTimes(2**63 - 1)
+    assert parse_duration_ms("106751991167d") == 106_751_991_167 * 86_400_000
+
+
+def test_a_reason_that_is_a_sentence_is_ended_once() -> None:
+    with pytest.raises(InvalidSetting) as refused:
+        WriteOptions.parse({"kafka.bootstrap.servers": "localhost:9092", "topic": ""})
+    assert refused.value.message == "Option topic is '': Topic name '' is invalid: it is empty."
+
+
+def test_what_spark_repeats_of_a_table_s_options_passes() -> None:
+    given = {**BASE, "startingOffsets": "earliest"}
+    check_names([*given, *(f"option.{name}" for name in given)], Use.BATCH)
+
+
+def test_a_table_without_options_is_told_that_a_view_has_them() -> None:
+    with pytest.raises(InvalidSetting) as refused:
+        ReadOptions.parse({}, Use.BATCH)
+    assert "Use CREATE TEMPORARY VIEW ... USING moldau OPTIONS (...) in place of" in refused.value.message
+    assert "CREATE TABLE" not in refusal({"kafka.bootstrap.servers": None})

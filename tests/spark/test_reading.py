@@ -16,7 +16,6 @@ from moldau.spark.connections import shared_client
 from moldau.spark.consumers import borrowed_consumer
 from moldau.spark.errors import BadBound, DataLoss, MissingTopic, NothingCame
 from moldau.spark.options import ReadOptions, Use
-from moldau.spark.plan.filters import Restriction
 from moldau.spark.plan.ranges import OffsetRange
 from moldau.spark.reading import Task, fetch_settings, read
 from moldau.spark.topics import Topics
@@ -59,7 +58,7 @@ def rows(tasks: list[Task], given: ReadOptions) -> list[tuple[int, int, bytes]]:
 
 
 def read_all(given: ReadOptions) -> list[tuple[int, int, bytes]]:
-    return rows(plan_tasks(given, Restriction()), given)
+    return rows(plan_tasks(given), given)
 
 
 def test_a_range_is_read_to_its_end_and_not_beyond(broker: Cluster, topic: str) -> None:
@@ -74,7 +73,7 @@ def test_a_task_reads_several_partitions(broker: Cluster) -> None:
     for partition in range(3):
         send(broker, topic, *numbers(10), partition=partition)
     given = options(broker, subscribe=topic)
-    (task,) = plan_tasks(given, Restriction())
+    (task,) = plan_tasks(given)
     assert len(task.ranges) == 3
     found = rows([task], given)
     assert sorted(found) == [(p, n, b"%d" % n) for p in range(3) for n in range(10)]
@@ -111,14 +110,14 @@ def test_a_consumer_whose_task_stops_early_is_not_used_again(broker: Cluster, to
 
 
 def test_an_empty_topic_makes_no_task(broker: Cluster, topic: str) -> None:
-    assert plan_tasks(options(broker, subscribe=topic), Restriction()) == []
+    assert plan_tasks(options(broker, subscribe=topic)) == []
 
 
 def test_tasks_of_a_size_can_be_asked_for(broker: Cluster, topic: str) -> None:
     send(broker, topic, *numbers(100))
     for more, count in (({"minPartitions": "4"}, 4), ({"maxRecordsPerPartition": "10"}, 10)):
         given = options(broker, subscribe=topic, **more)
-        tasks = plan_tasks(given, Restriction())
+        tasks = plan_tasks(given)
         assert len(tasks) == count
         assert [value for _, _, value in rows(tasks, given)] == numbers(100)
 
@@ -170,19 +169,19 @@ def test_partitions_can_be_assigned(broker: Cluster) -> None:
 
 def test_what_does_not_exist_is_named(broker: Cluster, topic: str) -> None:
     with pytest.raises(MissingTopic, match="Topic 'nowhere' does not exist at "):
-        plan_tasks(options(broker, subscribe=f"{topic},nowhere"), Restriction())
+        plan_tasks(options(broker, subscribe=f"{topic},nowhere"))
     with pytest.raises(MissingTopic, match=f"Option assign names partition {topic}-7"):
-        plan_tasks(options(broker, assign=f'{{"{topic}": [0, 7]}}'), Restriction())
+        plan_tasks(options(broker, assign=f'{{"{topic}": [0, 7]}}'))
 
 
 def test_offsets_must_be_given_for_all_partitions_that_are_read(broker: Cluster) -> None:
     topic = broker.topic(partitions=2)
     lacking = {"startingOffsets": f'{{"{topic}": {{"0": 5}}}}'}
     with pytest.raises(BadBound, match=f"Option startingOffsets has no entry for {topic}-1"):
-        plan_tasks(options(broker, subscribe=topic, **lacking), Restriction())
+        plan_tasks(options(broker, subscribe=topic, **lacking))
     extra = {"endingOffsets": f'{{"{topic}": {{"0": 5, "1": 5, "2": 5}}}}'}
     with pytest.raises(BadBound, match=f"Option endingOffsets names {topic}-2"):
-        plan_tasks(options(broker, subscribe=topic, **extra), Restriction())
+        plan_tasks(options(broker, subscribe=topic, **extra))
 
 
 def test_a_range_that_ends_before_it_begins_is_refused(broker: Cluster, topic: str) -> None:
@@ -192,7 +191,7 @@ def test_a_range_that_ends_before_it_begins_is_refused(broker: Cluster, topic: s
         "endingOffsets": f'{{"{topic}": {{"0": 2}}}}',
     }
     with pytest.raises(BadBound, match="is to be read from offset 5 to 2"):
-        plan_tasks(options(broker, subscribe=topic, **bounds), Restriction())
+        plan_tasks(options(broker, subscribe=topic, **bounds))
 
 
 # ------------------------------------------------------------------------------------------------ losses
@@ -208,7 +207,7 @@ def test_records_that_were_deleted_before_the_query_are_a_loss(broker: Cluster, 
     delete_before(broker, topic, 8)
     start = {"startingOffsets": f'{{"{topic}": {{"0": 5}}}}'}
     with pytest.raises(DataLoss, match=r"offset 5 was asked for, and the log begins at 8.*failOnDataLoss"):
-        plan_tasks(options(broker, subscribe=topic, **start), Restriction())
+        plan_tasks(options(broker, subscribe=topic, **start))
     given = options(broker, subscribe=topic, failOnDataLoss="false", **start)
     assert [offset for _, offset, _ in read_all(given)] == list(range(8, 20))
 
@@ -217,7 +216,7 @@ def test_records_that_are_deleted_between_plan_and_reading_are_a_loss(broker: Cl
     send(broker, topic, *numbers(20))
     strict = options(broker, subscribe=topic)
     loose = options(broker, subscribe=topic, failOnDataLoss="false")
-    tasks = plan_tasks(strict, Restriction())
+    tasks = plan_tasks(strict)
     delete_before(broker, topic, 8)
     with pytest.raises(DataLoss, match="offsets 0 to 19 were to be read, and the log begins at offset 8"):
         rows(tasks, strict)
@@ -239,7 +238,7 @@ def test_a_topic_that_was_created_again_is_not_taken_for_the_old_one(broker: Clu
     send(broker, topic, *numbers(10))
     strict = options(broker, subscribe=topic)
     loose = options(broker, subscribe=topic, failOnDataLoss="false")
-    tasks = plan_tasks(strict, Restriction())
+    tasks = plan_tasks(strict)
     broker.delete_topic(topic)
     broker.topic(topic)
     send(broker, topic, *numbers(10, first=100))
@@ -252,7 +251,7 @@ def test_a_topic_that_is_gone_is_a_loss(broker: Cluster) -> None:
     topic = broker.topic()
     send(broker, topic, *numbers(10))
     strict = options(broker, subscribe=topic)
-    tasks = plan_tasks(strict, Restriction())
+    tasks = plan_tasks(strict)
     broker.delete_topic(topic)
     with pytest.raises(DataLoss, match="the topic is gone"):
         rows(tasks, strict)
@@ -266,7 +265,7 @@ def test_a_task_waits_for_a_broker_that_comes_back(own_broker: Cluster) -> None:
     topic = own_broker.topic()
     send(own_broker, topic, *numbers(50))
     given = options(own_broker, subscribe=topic)
-    tasks = plan_tasks(given, Restriction())
+    tasks = plan_tasks(given)
     own_broker.kill(1)
     found: list[tuple[int, int, bytes]] = []
     reading = threading.Thread(target=lambda: found.extend(rows(tasks, given)))
@@ -283,7 +282,7 @@ def test_a_task_gives_up_in_the_end_and_says_why(own_broker: Cluster) -> None:
     topic = own_broker.topic()
     send(own_broker, topic, *numbers(5))
     given = options(own_broker, subscribe=topic, **{"kafkaConsumer.pollTimeoutMs": "1500"})
-    tasks = plan_tasks(given, Restriction())
+    tasks = plan_tasks(given)
     own_broker.kill(1)
     with pytest.raises(NothingCame) as gave_up:
         rows(tasks, given)
@@ -368,7 +367,7 @@ def test_strange_logs_are_read_to_their_ends(strange_broker: Cluster, what: str)
     _, visible, end = LOGS[what]
     topic = what.replace(" ", "-")
     given = options(strange_broker, subscribe=topic)
-    tasks = plan_tasks(given, Restriction())
+    tasks = plan_tasks(given)
     assert sum(each.size for task in tasks for each in task.ranges) == end
     assert [offset for _, offset, _ in rows(tasks, given)] == visible
 

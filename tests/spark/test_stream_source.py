@@ -210,18 +210,55 @@ def test_a_query_goes_on_from_its_checkpoint(broker: Cluster, topic: str) -> Non
 
 def test_the_first_batch_is_repeated_as_it_was(broker: Cluster, topic: str) -> None:
     send(broker, topic, *numbers(10))
-    query = Query(broker, subscribe=topic, startingOffsets="latest")
-    query.initial()
-    send(broker, topic, *numbers(5, first=10))
+    query = Query(broker, subscribe=topic, startingOffsets=f'{{"{topic}": {{"0": -2}}}}')
     end = query.end()
-    assert query.read(query.initial(), end) == numbers(5, first=10)
-    # The query ends before it has noted that the batch is done. Spark asks the next one where it begins,
-    # which is at the end of a longer log by now.
-    send(broker, topic, *numbers(5, first=15))
-    again = query.restarted()
-    assert again.read(again.initial(), end) == numbers(5, first=10)
+    assert query.read(query.initial(), end) == numbers(10)
+    # The query ends before it has noted that the batch is done, and by now would begin elsewhere.
+    send(broker, topic, *numbers(5, first=10))
+    again = query.restarted(startingOffsets="latest")
+    assert again.read(again.initial(), end) == numbers(10)
     again.start = end
-    assert again.batch() == numbers(5, first=15)
+    assert again.batch() == numbers(5, first=10)
+
+
+def test_the_first_batch_is_repeated_though_there_are_more_partitions_by_now(
+    broker: Cluster, topic: str
+) -> None:
+    send(broker, topic, *numbers(10))
+    query = Query(broker, subscribe=topic, startingOffsets=f'{{"{topic}": {{"0": 2}}}}')
+    end = query.end()
+    with connect_sync(broker.bootstrap_servers) as client:
+        client.admin.add_partitions(topic, 2)
+    send(broker, topic, b"new", partition=1)
+    again = query.restarted()
+    assert again.read(again.initial(), end) == numbers(8, first=2)
+    again.start = end
+    assert again.batch() == [b"new"]
+
+
+def test_the_first_batch_is_repeated_though_a_topic_is_gone_by_now(broker: Cluster, own_topic: str) -> None:
+    other = broker.topic()
+    send(broker, own_topic, b"gone")
+    send(broker, other, b"here")
+    query = Query(broker, subscribe=f"{own_topic},{other}", failOnDataLoss="false")
+    end = query.end()
+    broker.delete_topic(own_topic)
+    again = query.restarted()
+    assert again.read(again.initial(), end) == [b"here"]
+    again.start = end
+    assert again.batch() == []
+    strict = query.restarted(failOnDataLoss="true")
+    with pytest.raises(DataLoss, match="the partition is gone"):
+        strict.read(strict.initial(), end)
+
+
+def test_the_first_batch_of_spark_s_connector_is_repeated_from_where_a_query_would_begin(
+    broker: Cluster, topic: str
+) -> None:
+    send(broker, topic, *numbers(10))
+    query = Query(broker, subscribe=topic)
+    # That connector notes in another place where it began.
+    assert query.read(query.initial(), {topic: {"0": 7}}) == numbers(7)
 
 
 def test_a_later_batch_is_repeated_as_it_was(broker: Cluster, topic: str) -> None:
@@ -359,14 +396,14 @@ def test_a_query_survives_its_broker(broker: Cluster, own_topic: str) -> None:
 
 def test_a_topic_that_does_not_exist_is_named(broker: Cluster) -> None:
     with pytest.raises(MissingTopic, match="Topic 'nowhere' does not exist"):
-        Query(broker, subscribe="nowhere").initial()
+        Query(broker, subscribe="nowhere").end()
 
 
 def test_mistakes_are_told_when_spark_can_show_them(broker: Cluster) -> None:
     # Making the reader does not fail: Spark would hide that behind an error of its own.
     query = Query(broker, subscribe="clicks", endingOffsets="latest")
     with pytest.raises(BadOption, match="Option endingOffsets is for batch queries"):
-        query.initial()
+        query.end()
     query = Query(broker, schema=StructType([StructField("price", IntegerType())]), subscribe="clicks")
     with pytest.raises(BadOption, match="There is no column 'price'"):
         query.reader.getDefaultReadLimit()
@@ -443,5 +480,5 @@ def test_a_group_that_has_members_does_not_hold_a_query_up(
 
 
 def test_every_query_has_a_group_of_its_own(broker: Cluster, topic: str) -> None:
-    first, second = (Query(broker, subscribe=topic).initial()["@query"] for _ in range(2))
+    first, second = (Query(broker, subscribe=topic).end()["@query"] for _ in range(2))
     assert first != second

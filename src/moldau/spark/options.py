@@ -16,6 +16,7 @@ from moldau.client.settings import ClientSettings, SettingValue, parse_addresses
 from moldau.model.errors import KafkaError
 from moldau.model.ids import TopicPartition, check_topic_name
 from moldau.model.settings.setting import InvalidSetting
+from moldau.model.settings.types import INT64_MAX
 from moldau.spark.plan.offsets import (
     EARLIEST,
     LATEST,
@@ -225,6 +226,8 @@ OPTIONS: Final = (
 _OF_SPARK: Final = frozenset(
     {"path", "paths", "checkpointlocation", "queryname", "outputmode", "mergeschema"}
 )
+# How Spark repeats the options of CREATE TABLE among its properties.
+_TABLE_PREFIX: Final = "option."
 _BY_NAME: Final = {option.name.lower(): option for option in OPTIONS}
 
 # Settings of Kafka's clients that cannot be had here, and why.
@@ -254,6 +257,10 @@ _UNSUPPORTED_PREFIXES: Final = ("sasl.", "ssl.", "security.providers")
 # What the Java client does by itself, under both its names.
 _PARTITIONERS_WRITTEN: Final = ("default", "murmur2_random")
 _DURATION: Final = re.compile(r"(\d+)\s*(ms|s|m|min|h|d)?")
+_NO_TABLES: Final = (
+    "If it was given to CREATE TABLE: Spark passes none of a table's options on to a data source in Python."
+    " Use CREATE TEMPORARY VIEW ... USING moldau OPTIONS (...) in place of the table."
+)
 _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _SETTINGS: Final = tuple(row.name.replace("_", ".") for row in fields(ClientSettings))
 
@@ -283,7 +290,8 @@ def servers_of(options: Mapping[str, str]) -> str:
     given = {name.lower(): value for name, value in options.items()}
     servers = given.get(BOOTSTRAP_SERVERS, "")
     if not servers.strip():
-        raise InvalidSetting(f'Option {BOOTSTRAP_SERVERS} is missing, for example "localhost:9092".')
+        hint = "" if options else f" {_NO_TABLES}"
+        raise InvalidSetting(f'Option {BOOTSTRAP_SERVERS} is missing, for example "localhost:9092".{hint}')
     try:
         parse_addresses(servers)
     except InvalidSetting as why:
@@ -300,7 +308,7 @@ def check_names(options: Iterable[str], use: Use | None = None) -> None:
         low = name.lower()
         option = _BY_NAME.get(low)
         if option is None:
-            if low in _OF_SPARK or low.startswith(KAFKA_PREFIX):
+            if low in _OF_SPARK or low.startswith((KAFKA_PREFIX, _TABLE_PREFIX)):
                 continue
             close = get_close_matches(low, [*_BY_NAME], n=1, cutoff=0.8)
             if close:
@@ -452,7 +460,8 @@ class _Reading:
         try:
             return parse(text)
         except ValueError as why:
-            raise InvalidSetting(f"Option {name} is {text!r}: {why}.") from None
+            # Some reasons are sentences already.
+            raise InvalidSetting(f"Option {name} is {text!r}: {str(why).removesuffix('.')}.") from None
 
     def number(self, name: str) -> int | None:
         return self.parsed(name, _positive, "") if self.text(name) else None
@@ -506,7 +515,8 @@ def parse_duration_ms(text: str) -> int:
     match = _DURATION.fullmatch(text.strip().lower())
     if match is None:
         raise ValueError("a duration is a number and a unit, such as 500ms, 30s, 15m, 2h")
-    return int(match[1]) * _UNITS_MS[match[2] or "ms"]
+    unit_ms = _UNITS_MS[match[2] or "ms"]
+    return _count(match[1], most=INT64_MAX // unit_ms) * unit_ms
 
 
 def _check_batch_bounds(start: Bound, end: Bound) -> None:
@@ -544,9 +554,12 @@ def _positive(text: str) -> int:
     return number
 
 
-def _count(text: str) -> int:
+def _count(text: str, *, most: int = INT64_MAX) -> int:
     if not (text.isascii() and text.isdigit()):
         raise ValueError("it must be a whole number that is not negative")
+    # By its length first: Python refuses to convert thousands of digits.
+    if len(text.lstrip("0")) > len(str(most)) or int(text) > most:
+        raise ValueError(f"it is too large: {most} is the most")
     return int(text)
 
 

@@ -40,12 +40,16 @@ _FETCH_SETTINGS: Final[Mapping[str, SettingValue]] = {
 }
 
 
-def report_losses(losses: tuple[Loss, ...], options: ReadOptions) -> None:
-    """Raise DataLoss, or say in the log what is lost, as the options want it."""
+def report_losses(losses: tuple[Loss, ...], options: ReadOptions, *, if_lost: str = "") -> None:
+    """Raise DataLoss, or say in the log what is lost, as the options want it.
+
+    `if_lost` is what else can be done about it.
+    """
     if losses:
         text = told(losses)
         if options.fail_on_data_loss:
-            raise DataLoss(f"{text}. Set option failOnDataLoss to false to go on with what is there.")
+            what_to_do = f"Set option failOnDataLoss to false to go on with what is there.{if_lost}"
+            raise DataLoss(f"{text}. {what_to_do}")
         log.warning("Records may be lost: %s. Going on with what is there (failOnDataLoss is false).", text)
 
 
@@ -76,9 +80,11 @@ def tasks_of(ranges: Sequence[OffsetRange], topic_ids: Mapping[str, str], option
     ]
 
 
-def read(task: Task, options: ReadOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def read(
+    task: Task, options: ReadOptions, schema: pa.Schema, *, if_lost: str = ""
+) -> Iterator[pa.RecordBatch]:
     """The records of a task; DataLoss where they are gone and the options say to fail then."""
-    reader = _Reader(task, options)
+    reader = _Reader(task, options, if_lost=if_lost)
     return rows_told_plainly(one_ahead(reader.batches(schema), stop=reader.stop))
 
 
@@ -87,8 +93,9 @@ class _Stopped(Exception):
 
 
 class _Reader:
-    def __init__(self, task: Task, options: ReadOptions) -> None:
+    def __init__(self, task: Task, options: ReadOptions, *, if_lost: str) -> None:
         self._options = options
+        self._if_lost = if_lost
         self._topic_ids = task.topic_ids
         # What is not read yet, by partition.
         self._left = {each.place: each for each in task.ranges}
@@ -188,7 +195,7 @@ class _Reader:
     def _lose(self, place: TopicPartition, what: str) -> None:
         left = self._left[place]
         asked = f"offsets {left.start} to {left.end - 1} were to be read"
-        report_losses((Loss(place, f"{asked}, and {what}"),), self._options)
+        report_losses((Loss(place, f"{asked}, and {what}"),), self._options, if_lost=self._if_lost)
 
     def _complaint(self) -> str:
         options = self._options

@@ -113,13 +113,6 @@ def test_a_checkpoint_of_something_else_is_refused(told: dict[str, Any]) -> None
 
 
 def test_a_repeated_first_batch_begins_where_the_query_began() -> None:
-    began, now = places({("a", 0): 3}), places({("a", 0): 8})
-    first = Position(places({("a", 0): 5}), query="one", beginning=began)
-    asked_again = Position(now, query="two", is_beginning=True)
-    start = asked_again.starting_at_the_beginning_of(first)
-    assert (start.offsets, start.query) == (began, "one")
-
-
-def test_a_later_batch_begins_where_the_last_one_ended() -> None:
-    start = Position(places({("a", 0): 5}), query="one")
-    assert start.starting_at_the_beginning_of(Position(places({("a", 0): 9}))) is start
+    began = places({("a", 0): 3})
+    start = Position(places({("a", 0): 5}), query="one", beginning=began).beginning_of_query()
+    assert (start.offsets, start.query, start.is_beginning) == (began, "one", True)

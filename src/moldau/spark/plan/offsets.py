@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 import msgspec
 
 from moldau.model.ids import PartitionIndex, TopicName, TopicPartition
+from moldau.model.settings.types import INT32_MAX, INT64_MAX
 
 # In options: where the log ends, and where it begins.
 LATEST: Final = -1
@@ -16,6 +17,8 @@ EARLIEST: Final = -2
 
 Offsets: TypeAlias = Mapping[TopicPartition, int]
 Json: TypeAlias = dict[str, object]
+
+_DIGITS_MAX: Final = len(str(INT32_MAX))
 
 # No topic's name has an "@", so these cannot be taken for topics.
 _QUERY: Final = "@query"
@@ -37,8 +40,7 @@ class Position:
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     # A name that no other query has; part of its group's id.
     query: str = ""
-    # Spark asks anew where a query begins when it repeats the first batch. Hence the end of the first batch
-    # remembers its beginning.
+    # The checkpoint has only the ends of batches. Hence that of the first batch remembers its beginning.
     beginning: Offsets | None = None
     is_beginning: bool = False
 
@@ -71,11 +73,14 @@ class Position:
             is_beginning=bool(told.get(_IS_BEGINNING, False)),
         )
 
-    def starting_at_the_beginning_of(self, end: Position) -> Position:
-        """Where the batch up to `end` starts: not where a query would begin now, but where this one did."""
-        if self.is_beginning and end.beginning is not None:
-            return replace(self, offsets=end.beginning, query=end.query)
-        return self
+    def beginning_of_query(self) -> Position:
+        """Where the first batch began, of which this is the end: not where the query would begin now."""
+        assert self.beginning is not None
+        return Position(self.beginning, query=self.query, is_beginning=True)
+
+
+# Where a query begins, before anybody has looked where that is.
+BEGINNING: Final = Position({}, is_beginning=True)
 
 
 def offsets_to_json(offsets: Offsets) -> Json:
@@ -93,10 +98,12 @@ def offsets_from_json(told: Mapping[str, object]) -> dict[TopicPartition, int]:
         if not isinstance(partitions, dict):
             raise BadOffsets(f"{topic!r} has {partitions!r} in place of offsets by partition")
         for index, offset in partitions.items():
-            if not str(index).isascii() or not str(index).isdigit():
+            if not _is_partition(index):
                 raise BadOffsets(f"{index!r} of topic {topic!r} is no partition number")
             if isinstance(offset, bool) or not isinstance(offset, int):
                 raise BadOffsets(f"{offset!r} at {topic}-{index} is no whole number")
+            if not -INT64_MAX <= offset <= INT64_MAX:
+                raise BadOffsets(f"{offset} at {topic}-{index} is too large: {INT64_MAX} is the most")
             offsets[_place(topic, int(index))] = offset
     return offsets
 
@@ -126,7 +133,7 @@ def parse_partitions(text: str) -> tuple[TopicPartition, ...]:
         if not isinstance(indexes, list) or not indexes:
             raise BadOffsets(f"{topic!r} has {indexes!r} in place of a list of partitions")
         for index in indexes:
-            if isinstance(index, bool) or not isinstance(index, int) or index < 0:
+            if not isinstance(index, int) or not _is_partition(index):
                 raise BadOffsets(f"{index!r} of topic {topic!r} is no partition number")
             places.append(_place(topic, index))
     if not places:
@@ -142,6 +149,13 @@ def _object(text: str) -> dict[str, object]:
     if not isinstance(told, dict):
         raise BadOffsets("it is no JSON object")
     return told
+
+
+def _is_partition(index: object) -> bool:
+    if isinstance(index, str):
+        # By its length first: Python refuses to convert thousands of digits.
+        index = int(index) if index.isascii() and index.isdigit() and len(index) <= _DIGITS_MAX else -1
+    return isinstance(index, int) and not isinstance(index, bool) and 0 <= index <= INT32_MAX
 
 
 def _place(topic: str, partition: int) -> TopicPartition:
