@@ -123,6 +123,35 @@ def no_pushdown(spark: "SparkSession") -> Iterator[None]:
     spark.conf.set(PUSHDOWN, True)
 
 
+# What they leave, and in how many partitions of the topic something is read if they are pushed down.
+PUSHED = {
+    "partition = 1": (range(1, 60, 3), 1),
+    "partition <> 1 AND topic IS NOT NULL": ([n for n in range(60) if n % 3 != 1], 2),
+    "topic LIKE 'nothing%'": ([], 1),
+    "offset BETWEEN 5 AND 7": (range(15, 24), 3),
+    "partition IN (0, 2) AND offset > 17": ([54, 57, 56, 59], 2),
+    "offset IN (3, 12)": ([9, 10, 11, 36, 37, 38], 3),
+    "timestamp >= '2023-11-14 22:13:50'": (range(30, 60), 3),
+    "timestamp > '2023-11-14 22:13:50' AND timestamp < '2023-11-14 22:13:55'": (range(31, 35), 3),
+    "timestamp > '2033-11-14 22:13:50'": ([], 1),
+    "partition = 1 OR offset = 0": ([0, 2, *range(1, 60, 3)], 3),
+    "key = CAST('key 7' AS BINARY)": ([7], 3),
+    "timestampType = 0 AND partition = 0": (range(0, 60, 3), 1),
+}
+
+
+@pytest.mark.parametrize("condition", PUSHED)
+def test_filters_spare_reading_where_that_is_asked_for(
+    spark: "SparkSession", broker: Cluster, filled: str, condition: str
+) -> None:
+    expected, tasks = PUSHED[condition]
+    options = {"subscribe": filled, "minOffsetsPerTask": "1", "pushFilters": "true"}
+    rows = frame(spark, broker, **options).where(condition)
+    assert values(rows) == sorted(expected)
+    # None at all takes one task.
+    assert rows.rdd.getNumPartitions() == tasks
+
+
 FILTERS = {
     "partition = 1": range(1, 60, 3),
     "partition <> 1 AND topic IS NOT NULL": [n for n in range(60) if n % 3 != 1],

@@ -251,6 +251,7 @@ def test_every_option_for_reading_has_an_effect() -> None:
         "endingOffsetsByTimestamp": '{"a": {"0": 5}}',
         "failOnDataLoss": "false",
         "includeHeaders": "true",
+        "pushFilters": "true",
         "maxTriggerDelay": "1s",
         "groupIdPrefix": "x",
         "kafka.group.id": "x",

@@ -154,6 +154,15 @@ OPTIONS: Final = (
         " not. Spark's connector has no such option.",
     ),
     Option(
+        "pushFilters",
+        "`true` or `false`",
+        "`false`",
+        (Use.BATCH,),
+        "Whether filters on `topic`, `partition`, `offset` and `timestamp` keep what they rule out from being"
+        " read at all. Only for a DataFrame that is used in one query, see"
+        " [filters](#filters-that-make-a-read-shorter). Spark's connector has no such option.",
+    ),
+    Option(
         "maxOffsetsPerTrigger",
         "number",
         "",
@@ -360,6 +369,7 @@ class ReadOptions:
     tasks_min: int | None
     task_records_max: int | None
     task_offsets_min: int
+    pushes_filters: bool
     trigger_offsets_max: int | None
     trigger_offsets_min: int | None
     trigger_delay_ms_max: int
@@ -392,6 +402,7 @@ class ReadOptions:
             tasks_min=read.number("minPartitions"),
             task_records_max=read.number("maxRecordsPerPartition"),
             task_offsets_min=read.parsed("minOffsetsPerTask", _positive, "1000"),
+            pushes_filters=read.truth("pushFilters", is_default=False),
             trigger_offsets_max=read.number("maxOffsetsPerTrigger"),
             trigger_offsets_min=read.number("minOffsetsPerTrigger"),
             trigger_delay_ms_max=read.parsed("maxTriggerDelay", parse_duration_ms, "15m"),

@@ -89,6 +89,10 @@ class Topics:
             case _:
                 raise AssertionError(bound)
 
+    def first_since(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """The first offset at or after a time; NO_OFFSET where nothing is as late."""
+        return self._look_up(times_ms)
+
     def _at_times(
         self, times_ms: Mapping[TopicPartition, int], *, is_start: bool
     ) -> dict[TopicPartition, int]:
