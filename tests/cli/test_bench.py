@@ -58,7 +58,12 @@ def test_a_cluster_that_is_not_there_is_out_of_reach() -> None:
 
 
 def test_without_plaintext_only_the_client_is_measured() -> None:
-    arguments = ["bench", "latency", "--tiny", "-X", "security.protocol=SSL", "-b", "127.0.0.1:1"]
-    result = CliRunner().invoke(main, arguments)
-    assert result.exit_code == 0
-    assert "Left out, because they need a listener without TLS: latency." in result.stderr
+    tls = ["--tiny", "-X", "security.protocol=SSL", "-b", "127.0.0.1:1", "--timeout", "1"]
+    result = CliRunner().invoke(main, ["bench", "latency", *tls])
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert "nothing to measure: latency need a listener without TLS." in result.stderr
+    # With others beside it there is something to measure, if not here, where nobody listens.
+    result = CliRunner().invoke(main, ["bench", *tls])
+    assert result.exit_code == 5
+    assert "Left out, because they need a listener without TLS: " in result.stderr

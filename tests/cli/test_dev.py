@@ -136,6 +136,22 @@ def test_whoever_asks_the_port_of_the_controller_is_told_what_it_is(
     assert f"{found[1]}: This is the port of a controller, which serves no clients" in result.stderr
 
 
+def test_a_group_that_one_developer_reads_in_again_waits_for_nobody(tmp_path: Path) -> None:
+    # So rare that nobody gets partitions with the next one while this test lasts.
+    rare = [f"group.consumer.{each}heartbeat.interval.ms=40000" for each in ("", "max.")]
+    with dev(tmp_path, *(word for setting in rare for word in ("--override", setting))) as broker:
+
+        def printed(*words: str) -> str:
+            result = CliRunner().invoke(main, [*words, "-b", broker.address, "--timeout", "30"])
+            assert result.exit_code == 0, result.output
+            return result.stdout
+
+        printed("topic", "create", "orders")
+        for number in ("1", "2"):
+            printed("produce", "orders", number)
+            assert printed("consume", "orders", "--group", "g") == f"{number}\n"
+
+
 def test_the_admin_port_tells_how_it_is(tmp_path: Path) -> None:
     with dev(tmp_path, "--dir", "a b", "--override", "num.partitions=3") as broker:
         assert broker.page("/readyz") == broker.page("/livez") == "ok\n"

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from http.server import HTTPServer, SimpleHTTPRequestHandler
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import kafka_jars
@@ -22,6 +24,7 @@ from moldau.cli import main
 from moldau.cli._diagnosis import (
     Finding,
     Place,
+    WayIn,
     of_advertised,
     of_bootstrap,
     of_clock,
@@ -46,10 +49,12 @@ from moldau.cli._probe import (
     probe,
     read_versions,
 )
+from moldau.cli.doctor import advertised_listeners
 
 BROKER = Answers({0: (3, 13), 3: (0, 13), 18: (0, 4)}, "10.0.0.1", {}, 1.0)
 CONTROLLER = Answers({1: (0, 17), 18: (0, 4)}, "10.0.0.1", {}, 1.0)
 HERE = Place("broker.example.org", 9092)
+LISTENERS = {"INSIDE": "kafka:29092", "OUTSIDE": "kafka:9092"}
 
 
 def examined(*arguments: str, exit_code: int) -> list[dict[str, Any]]:
@@ -136,6 +141,36 @@ def test_what_is_no_broker_is_recognised() -> None:
         (found,) = examined(address, exit_code=5)
     assert "not in Kafka's protocol" in found["detail"]
     assert found["fix"].startswith("It is a web server.")
+
+
+def test_a_web_server_that_waits_for_a_line_is_recognised() -> None:
+    # Of the two that Python has this is the one that serves one connection after the other.
+    with HTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        outcome = probe("127.0.0.1", server.server_port, tls=None, timeout_s=0.5)
+        server.shutdown()
+        thread.join()
+    assert isinstance(outcome, Foreign)
+    assert "It is a web server." in (of_bootstrap(HERE, outcome).fix or "")
+
+
+def test_a_server_that_does_not_know_the_line_is_recognised_too() -> None:
+    def knows_commands(connection: socket.socket) -> None:
+        if connection.recv(1000).startswith(b"GET "):
+            connection.sendall(b"-ERR wrong number of arguments for 'get' command\r\n")
+
+    with listening(knows_commands) as address:
+        (found,) = examined(address, exit_code=5)
+    assert "It is perhaps Redis." in found["fix"]
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:34299", "HTTPS://127.0.0.1:34299/path"])
+def test_brokers_are_not_in_the_web(address: str) -> None:
+    result = CliRunner().invoke(main, ["doctor", address])
+    assert result.exit_code == 2
+    assert "brokers do not speak HTTP" in result.stderr
+    assert "'127.0.0.1:34299' would be the address of one." in result.stderr
 
 
 def test_who_hangs_up_is_no_broker() -> None:
@@ -235,7 +270,8 @@ def test_a_broker_that_sends_clients_astray_is_found(tmp_path: Path, advertised:
     assert found["check"] == "broker 1"
     assert f"Broker 1 tells clients to connect to {advertised}" in found["detail"]
     assert said in found["detail"]
-    assert "advertised.listeners=PLAINTEXT://127.0.0.1:" in found["fix"]
+    assert f"set advertised.listeners=CLIENTS://{broker.address}, and start" in found["fix"]
+    assert "Clients on other machines need a name or address of this one" in found["fix"]
 
 
 def test_a_broker_that_sends_clients_to_another_cluster_is_found(
@@ -247,16 +283,18 @@ def test_a_broker_that_sends_clients_to_another_cluster_is_found(
 
 
 def advertised(
-    host: str, outcome: Outcome, *, is_bootstrap_loopback: bool = False, is_same_cluster: bool | None = None
+    host: str,
+    outcome: Outcome,
+    *,
+    port: int = 9092,
+    is_loopback: bool = False,
+    is_same_cluster: bool | None = None,
+    answers: int | None = 7,
+    listeners: Mapping[str, str] = MappingProxyType({}),
 ) -> Finding:
-    return of_advertised(
-        7,
-        Place(host, 9092),
-        outcome,
-        bootstrap=HERE,
-        is_bootstrap_loopback=is_bootstrap_loopback,
-        is_same_cluster=is_same_cluster,
-    )
+    """What is found of broker 7."""
+    way_in = WayIn(HERE, is_loopback, protocol="SSL", node_id=answers, advertised=listeners)
+    return of_advertised(7, Place(host, port), outcome, way_in=way_in, is_same_cluster=is_same_cluster)
 
 
 @pytest.mark.parametrize(
@@ -290,10 +328,38 @@ def test_what_is_wrong_with_an_advertised_address(
 
 
 def test_loopback_is_right_for_clients_on_the_same_machine() -> None:
-    assert advertised("localhost", BROKER, is_bootstrap_loopback=True).status == "ok"
-    assert (
-        advertised("localhost", BROKER, is_bootstrap_loopback=True, is_same_cluster=False).status == "problem"
-    )
+    assert advertised("localhost", BROKER, is_loopback=True).status == "ok"
+    assert advertised("localhost", BROKER, is_loopback=True, is_same_cluster=False).status == "problem"
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "answers", "listeners", "value"),
+    [
+        # The broker that answers can be reached where it was.
+        ("3f4e5d6c7b8a", 19092, 7, {}, "SSL://broker.example.org:9092 (with the name of its listener)"),
+        ("kafka", 9092, 7, LISTENERS, "INSIDE://kafka:29092,OUTSIDE://broker.example.org:9092,"),
+        ("kafka", 29092, 7, LISTENERS, "INSIDE://broker.example.org:9092,OUTSIDE://kafka:9092,"),
+        # Left to its default, a listener is advertised by a name that the machine gives itself.
+        ("3f4e5d6c7b8a", 9092, 7, {"CLIENTS": ":9092"}, "CLIENTS://broker.example.org:9092,"),
+        # Where others can be reached nobody knows, nor where one can that is not always reached here.
+        ("kafka", 9092, 8, LISTENERS, "SSL://HOST:PORT (the name of its listener"),
+        ("kafka", 9092, None, {}, "SSL://HOST:PORT (the name of its listener"),
+        ("broker.example.org", 9092, 7, {}, "SSL://HOST:PORT (the name of its listener"),
+    ],
+)
+def test_what_a_broker_should_say_instead(
+    host: str, port: int, answers: int | None, listeners: dict[str, str], value: str
+) -> None:
+    nobody = Unconnected({"10.0.0.1": REFUSED})
+    found = advertised(host, nobody, port=port, answers=answers, listeners=listeners)
+    assert f"set advertised.listeners={value}" in (found.fix or "")
+
+
+def test_where_a_broker_says_that_it_is_stands_in_its_settings() -> None:
+    listeners = {"listeners": "A://:1, B://0.0.0.0:2,C://:3", "controller.listener.names": "C,D"}
+    assert advertised_listeners(listeners) == {"A": ":1", "B": "0.0.0.0:2"}
+    assert advertised_listeners({**listeners, "advertised.listeners": "A://a:1"}) == {"A": "a:1"}
+    assert advertised_listeners({"advertised.listeners": None}) == {}
 
 
 # ---------------------------------------------------------------- what observations mean

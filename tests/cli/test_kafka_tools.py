@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import kafka_jars
 import pytest
@@ -18,6 +19,17 @@ from clients.drivers import kafka_tools as real
 from clients.foreign.programs import java_command
 
 from moldau.cli import KAFKA_TOOLS, main
+from moldau.cli._errors import NotFound
+from moldau.cli.kafka_tools.topics import described_topics
+from moldau.model.errors import ErrorCode
+from moldau.model.ids import ZERO_UUID
+from moldau.wire.message import Request, Response
+from moldau.wire.messages.metadata import (
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+R = TypeVar("R", bound=Response)
 
 TOOLS = {
     "kafka-topics": real.TOPICS,
@@ -60,8 +72,8 @@ def comparable(printed: str, words: str) -> list[str]:
         re.sub(r"(?<= are )(.*_.*=.*)", lambda part: ", ".join(sorted(part[1].split(", "))), line)
         for line in lines
     )
-    # Kafka warns of metrics that Moldau does not have, and of flags that are old.
-    kept = [line for line in lines if not re.match(r"WARNING: |.*is deprecated", line)]
+    # Kafka warns of flags that are old.
+    kept = [line for line in lines if not re.match(r".*is deprecated", line)]
     return sorted(kept) if words in UNORDERED else kept
 
 
@@ -98,6 +110,8 @@ def filled(broker: BrokerProcess) -> None:
     cli("topic", "create", "numbers", "-p", "1")
     # 123456789 as a long, which is a small number as a double.
     cli("produce", "numbers", "--format", "json", text='{"value": {"base64": "AAAAAAdbzRU="}}')
+    # Of this group there are only settings.
+    cli("kafka-configs", "--alter", "--group=steered", "--add-config", "consumer.session.timeout.ms=50000")
     quotas = ("--add-config", "producer_byte_rate=1048576,request_percentage=50")
     for whose in ("--client=shop", "--client-defaults", "--user=ada"):
         cli("kafka-configs", "--alter", whose, *quotas)
@@ -122,6 +136,18 @@ def filled(broker: BrokerProcess) -> None:
         "kafka-topics --create --topic orders",
         "kafka-topics --create --topic orders --if-not-exists",
         "kafka-topics --create --topic bad/name",
+        "kafka-topics --create --topic bad/na_me",
+        "kafka-topics --create --topic kept_apart --replication-factor 3",
+        "kafka-topics --create --topic new --replication-factor 3",
+        "kafka-topics --create --topic new --replication-factor 0",
+        "kafka-topics --create --topic new --replication-factor 40000",
+        "kafka-topics --create --topic new --partitions 0",
+        "kafka-topics --create --topic new --replica-assignment 1:x",
+        "kafka-topics --create --topic new --replica-assignment 99999999999",
+        "kafka-topics --create --topic new --replica-assignment 1:1,2",
+        "kafka-topics --create --topic new --replica-assignment 1:2,2",
+        "kafka-topics --create --topic new --replica-assignment 5",
+        "kafka-topics --alter --topic orders --partitions 4 --replica-assignment 5",
         "kafka-topics --alter --topic orders --partitions 3",
         "kafka-topics --alter --topic absent --partitions 3",
         "kafka-topics --delete --topic absent",
@@ -130,6 +156,8 @@ def filled(broker: BrokerProcess) -> None:
         "kafka-topics --describe --topic-id AAAAAAAAAAAAAAAAAAAAAQ",
         "kafka-topics --describe --topic-id AAAAAAAAAAAAAAAAAAAAAQ --if-exists",
         "kafka-topics --describe --partition-size-limit-per-response 2",
+        "kafka-topics --describe --partition-size-limit-per-response 0",
+        "kafka-topics --describe --partition-size-limit-per-response -1",
         "kafka-topics --describe --under-min-isr-partitions --topics-with-overrides",
         "kafka-topics --list --exclude-internal --delete-config x",
         "kafka-topics --list --partitions 3",
@@ -152,6 +180,16 @@ def filled(broker: BrokerProcess) -> None:
         "kafka-configs --describe --entity-type brokers",
         "kafka-configs --describe --broker 1",
         "kafka-configs --describe --broker-defaults",
+        "kafka-configs --describe --entity-type groups",
+        "kafka-configs --describe --group steered",
+        "kafka-configs --describe --group absent",
+        "kafka-configs --describe --all --group absent",
+        "kafka-configs --describe --entity-type client-metrics",
+        "kafka-configs --describe --client-metrics absent",
+        "kafka-configs --describe --all --topic absent",
+        "kafka-configs --describe --topic bad/name",
+        "kafka-configs --describe --broker one",
+        "kafka-configs --alter --broker one --add-config log.retention.ms=4",
         "kafka-configs --alter --topic orders --add-config retention.ms=1000,cleanup.policy=[compact,delete]",
         "kafka-configs --alter --topic orders --delete-config segment.bytes",
         "kafka-configs --alter --broker-defaults --add-config log.retention.ms=999999",
@@ -394,6 +432,83 @@ def test_a_group_goes_on_where_it_has_committed(cli: Cli, log: str) -> None:
     words = ["kafka-console-consumer", "--topic", log, "--group", f"g-{log}"[:200], "--from-beginning"]
     assert cli(*words, "--max-messages", "2").stdout == "a\nb\n"
     assert cli(*words, "--max-messages", "1").stdout == "c\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("kafka-console-producer --broker-list localhost:9092 --topic x", "--bootstrap-server"),
+        ("kafka-topics --zookeeper localhost:2181 --list", "--bootstrap-server"),
+        ("kafka-console-consumer --whitelist x", "--include"),
+    ],
+)
+def test_who_gives_a_flag_of_long_ago_is_told_that_of_today(cli: Cli, words: str, hint: str) -> None:
+    result = cli(*words.split(), exit_code=1)
+    flag = words.split()[1]
+    assert f"No such option '{flag}'. Did you mean '{hint}'?" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--replica-assignment 1:x", 'For input string: "x"'),
+        (
+            "--replica-assignment 1:2,2",
+            "Partition 1 has different replication factor: [2]",
+        ),
+        ("--replication-factor 3", "Replicas cannot be placed"),
+        ("--config absent=1", "There is no topic setting 'absent'"),
+    ],
+)
+def test_why_a_topic_cannot_be_created_is_said_without_its_name(cli: Cli, words: str, said: str) -> None:
+    printed = cli("kafka-topics", "--create", "--topic", "new", *words.split(), exit_code=1).stdout
+    assert printed.startswith(f"Error while executing topic command : {said}")
+
+
+def test_a_topic_whose_metrics_could_be_taken_for_anothers_is_warned_of(cli: Cli) -> None:
+    words = ["kafka-topics", "--create", "--if-not-exists", "--topic"]
+    for name in ("with_line", "with.dot"):
+        warning, *_ = cli(*words, name).stdout.splitlines()
+        assert warning.startswith("WARNING: Due to limitations in metric names, topics with a period")
+    assert "WARNING" not in cli(*words, "with-dash").stdout
+
+
+def test_a_page_without_room_is_a_page_all_the_same(cli: Cli, topic: str) -> None:
+    words = ["kafka-topics", "--describe", "--topic", topic]
+    assert cli(*words, "--partition-size-limit-per-response", "0").stdout == cli(*words).stdout
+
+
+def test_what_a_broker_has_against_a_topic_is_said() -> None:
+    # Deleted, perhaps, after it was listed.
+    topic = DescribeTopicPartitionsResponseTopic(
+        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name="gone", topic_id=ZERO_UUID, partitions=[]
+    )
+    said = DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=[topic])
+
+    def ask(request: Request, reply: type[R]) -> R:
+        assert isinstance(said, reply)
+        return said
+
+    with pytest.raises(NotFound, match="gone"):
+        described_topics(ask, ["gone"], 2000, is_by_id=False)
+
+
+def test_all_groups_are_described_that_read_or_have_settings(cli: Cli, log: str) -> None:
+    setting = "consumer.session.timeout.ms=50000"
+    cli("kafka-configs", "--alter", "--group", "g", "--add-config", setting)
+    cli("produce", log, "a")
+    cli("consume", log, "--group", log[:100])
+    described = cli("kafka-configs", "--describe", "--entity-type", "groups").stdout
+    assert f"Dynamic configs for group g are:\n  {setting} sensitive=false" in described
+    assert f"Dynamic configs for group {log[:100]} are:\n" in described
+    assert "doesn't exist" in cli("kafka-configs", "--describe", "--group", "absent").stdout
+    assert cli("kafka-configs", "--describe", "--entity-type", "client-metrics").stdout == ""
+
+
+def test_the_flag_of_ours_says_where_the_cluster_is(cli: Cli, broker: BrokerProcess) -> None:
+    unreachable = cli("kafka-topics", "--list", "-b", "127.0.0.1:1", exit_code=1)
+    assert "-b says where to look" in unreachable.stdout
+    cli("kafka-topics", "--list", "-b", broker.address)
 
 
 @pytest.mark.parametrize(

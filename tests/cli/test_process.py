@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import pty
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,9 @@ from click.testing import CliRunner
 from clients.broker_process import BrokerProcess
 
 from moldau.cli import KAFKA_TOOLS, main
+
+# Of a line, what it may become and what bash is told to do besides.
+PressTab = Callable[..., tuple[list[str], list[str]]]
 
 MOLDAU = [sys.executable, "-m", "moldau"]
 
@@ -158,55 +163,154 @@ def test_a_shell_gets_its_script(shell: str) -> None:
     assert "_MOLDAU_COMPLETE" in result.stdout
 
 
-# What happens in bash after the words were typed and the tab key was pressed; the last word is being typed.
+# What bash takes for words of their own, at their default.
+WORD_BREAKS = " \t\n\"'><=;|&(:@"
+
+# What happens in bash when the tab key is pressed behind a line, which the function gets whole and in words.
 PRESS_TAB = """
-PATH="$1:$PATH"
+PATH="$1:$PATH" COMP_LINE=$2 COMP_POINT=${#2}
 eval "$(moldau completion bash)"
-shift
+shift 2
 COMP_WORDS=("$@")
 COMP_CWORD=$(($# - 1))
+COMP_WORDBREAKS=$WORD_BREAKS
+# Bash has it only while a person completes.
+compopt() { printf 'option %s\n' "$*"; }
 complete -p moldau | grep -q _moldau_completion || exit 9
-_moldau_completion moldau "${@: -1}"
-printf '%s\\n' "${COMPREPLY[@]}"
+_moldau_completion moldau "${@: -1}" "${@: -2:1}"
+printf 'reply %s\n' "${COMPREPLY[@]}"
 """
 
 
-@pytest.mark.parametrize(
-    ("words", "completed"),
-    [
-        ("to", ["topic"]),
-        ("kafka-t", ["kafka-topics"]),
-        ("topic cr", ["create"]),
-        ("topic list --int", ["--internal"]),
-        ("consume compl", ["completed"]),
-        ("topic describe compl", ["completed"]),
-        ("config get topic compl", ["completed"]),
-        ("config get topic completed retention.", ["retention.bytes", "retention.ms"]),
-        ("config get broker de", ["default"]),
-        ("topic create x -c retention.m", ["retention.ms="]),
-        ("produce completed -z zs", ["zstd"]),
-        ("completion fi", ["fish"]),
-    ],
-)
-def test_bash_completes_commands_options_topics_and_settings(
-    cli: Cli, broker: BrokerProcess, tmp_path: Path, words: str, completed: list[str]
-) -> None:
+@pytest.fixture(scope="module")
+def pressing_tab(broker: BrokerProcess, tmp_path_factory: pytest.TempPathFactory) -> PressTab:
+    """The tab key behind a line in bash."""
     bash = shutil.which("bash")
     if bash is None:
         pytest.skip("bash is not installed")
-    cli("topic", "create", "completed", "--if-not-exists")
-    command = tmp_path / "moldau"
+    names = ["completed", "com:pleted"]
+    result = CliRunner().invoke(main, ["topic", "create", names[0], "-b", broker.address])
+    assert result.exit_code == 0, result.output
+    result = CliRunner().invoke(main, ["consume", names[0], "--group", names[1], "-b", broker.address])
+    assert result.exit_code == 0, result.output
+    command = tmp_path_factory.mktemp("bin") / "moldau"
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m moldau "$@"\n')
     command.chmod(0o755)
+
+    def press(line: str, *, address: str = broker.address) -> tuple[list[str], list[str]]:
+        words = [word for part in line.split(" ") for word in re.findall("[=:@]+|[^=:@]+", part) or [""]]
+        run = subprocess.run(
+            [bash, "--norc", "-c", PRESS_TAB, "bash", str(command.parent), line, *words],
+            env={**environment(broker), "MOLDAU_BOOTSTRAP_SERVER": address, "WORD_BREAKS": WORD_BREAKS},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert run.stderr == ""
+        # Bash replaces what it takes for the last word, but for a quote before it.
+        quotes = line.count('"') % 2
+        stem = line[: line.rindex('"') + 1] if quotes else re.sub("[^ =:@]*$", "", line)
+        printed = [each.partition(" ") for each in run.stdout.splitlines()]
+        replies = [stem + text for kind, _, text in printed if kind == "reply" and text]
+        return replies, [text for kind, _, text in printed if kind == "option"]
+
+    return press
+
+
+@pytest.mark.parametrize(
+    ("line", "completed"),
+    [
+        ("to", ["topic"]),
+        ("kafka-t", ["kafka-topics"]),
+        ("topic cr", ["topic create"]),
+        ("topic list --int", ["topic list --internal"]),
+        ("consume compl", ["consume completed"]),
+        ("topic describe compl", ["topic describe completed"]),
+        ('topic describe "compl', ['topic describe "completed']),
+        ("config get topic compl", ["config get topic completed"]),
+        ("config get broker de", ["config get broker default"]),
+        ("produce completed -z zs", ["produce completed -z zstd"]),
+        ("completion fi", ["completion fish"]),
+        ("completion ", ["completion bash", "completion zsh", "completion fish"]),
+        (
+            "config explain log.retention.m",
+            ["config explain log.retention.minutes", "config explain log.retention.ms"],
+        ),
+        # Where bash sees several words.
+        ("topic describe -b BROKER compl", ["topic describe -b BROKER completed"]),
+        (
+            "topic describe --bootstrap-server=BROKER compl",
+            ["topic describe --bootstrap-server=BROKER completed"],
+        ),
+        ("group describe com:pl", ["group describe com:pleted"]),
+        ("group describe com:", ["group describe com:pleted"]),
+        ("group describe -b BROKER com:pl", ["group describe -b BROKER com:pleted"]),
+        ("topic alter completed --unset=retention.m", ["topic alter completed --unset=retention.ms"]),
+        # What cannot be meant is not said before it is run.
+        ("topic describe -b a:b:c compl", []),
+        ("topik descr", []),
+    ],
+)
+def test_bash_completes_commands_options_topics_groups_and_settings(
+    pressing_tab: PressTab, broker: BrokerProcess, line: str, completed: list[str]
+) -> None:
+    def typed(text: str) -> str:
+        return f"moldau {text.replace('BROKER', broker.address)}"
+
+    # Where the line says which cluster is meant, it is that one.
+    address = "127.0.0.1:1" if "BROKER" in line else broker.address
+    assert pressing_tab(typed(line), address=address) == ([typed(text) for text in completed], [])
+
+
+@pytest.mark.parametrize(
+    ("line", "completed"),
+    [
+        ("topic create x -c retention.m", "topic create x -c retention.ms="),
+        ("topic create x --config=retention.m", "topic create x --config=retention.ms="),
+        ("config set topic x retention.m", "config set topic x retention.ms="),
+        ("dev --override num.part", "dev --override num.partitions="),
+        ("config explain --override=num.part", "config explain --override=num.partitions="),
+    ],
+)
+def test_bash_leaves_no_space_where_a_value_must_follow(
+    pressing_tab: PressTab, line: str, completed: str
+) -> None:
+    assert pressing_tab(f"moldau {line}") == ([f"moldau {completed}"], ["-o nospace"])
+
+
+@pytest.mark.parametrize("line", ["moldau start -c serv", "moldau start --config=serv"])
+def test_bash_completes_files(pressing_tab: PressTab, line: str) -> None:
+    assert pressing_tab(line) == ([], ["-o default"])
+
+
+@pytest.mark.parametrize(
+    ("shell", "line", "word", "completed"),
+    [
+        ("zsh", "moldau topic create x --config=retention.m", "4", "--config=retention.ms="),
+        ("zsh", "moldau topic create x --config retention.m", "5", "retention.ms="),
+        ("zsh", "moldau topic describe -b 127.0.0.1:9092 --off", "5", "--offsets"),
+        (
+            "fish",
+            "moldau topic create x --config=retention.m",
+            "--config=retention.m",
+            "--config=retention.ms=",
+        ),
+        ("fish", "moldau topic describe -b 127.0.0.1:9092 --off", "--off", "--offsets"),
+    ],
+)
+def test_shells_that_replace_whole_words_get_whole_words(
+    shell: str, line: str, word: str, completed: str
+) -> None:
+    asked = {"_MOLDAU_COMPLETE": f"{shell}_complete", "COMP_WORDS": line, "COMP_CWORD": word}
     run = subprocess.run(
-        [bash, "--norc", "-c", PRESS_TAB, "bash", str(tmp_path), "moldau", *words.split(" ")],
-        env=environment(broker),
+        [sys.executable, "-m", "moldau"],
+        env={**os.environ, **asked},
         capture_output=True,
         text=True,
-        check=False,
+        check=True,
     )
-    assert run.stderr == ""
-    assert run.stdout.split() == completed
+    kind, value, *_ = re.split(r"[,\n\t]", run.stdout)
+    assert (kind, value) == ("plain", completed)
 
 
 # ---------------------------------------------------------------- at a terminal

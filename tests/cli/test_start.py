@@ -314,6 +314,13 @@ def test_a_port_that_is_taken_is_named_with_its_listener(node: dict[str, str]) -
         assert error_of(node | admin) == other
 
 
+def test_a_name_that_leads_nowhere_is_no_address_to_listen_at(node: dict[str, str]) -> None:
+    admin = {"KAFKA_MOLDAU_ADMIN_LISTENER": "nosuch.invalid:9644"}
+    said = error_of(node | admin, "--format", "--insecure")
+    assert said.startswith("moldau.admin.listener cannot listen at nosuch.invalid:9644: ")
+    assert "Unknown error" not in said
+
+
 def test_a_directory_that_cannot_be_written_is_named(node: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     directory = tmp_path / "file" / "data"

@@ -69,6 +69,12 @@ def broker() -> Iterator[Broker]:
         yield made
 
 
+def test_a_client_that_takes_it_for_the_port_of_a_broker_is_told_at_once(broker: Broker) -> None:
+    visitor = Visitor(broker)
+    visitor.send(b"\0\0\0\x18\0\x12\0\0\0\0\0\1")
+    assert visitor.until_closed(timeout_ms=1000).startswith(b"HTTP/1.1 400 Bad Request\r\n")
+
+
 @pytest.mark.honours("moldau.admin.listener")
 def test_there_is_an_admin_port_where_one_is_wanted_and_nowhere_else(broker: Broker) -> None:
     assert ask(broker, "/livez") == (200, "ok\n")

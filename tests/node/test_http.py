@@ -82,6 +82,9 @@ def test_nothing_can_be_changed(method: bytes) -> None:
         (GOOD.replace(b"HTTP/1.1", b"HTTP/2.0"), 505),
         (b"\x16\x03\x01\r\n\r\n", 400),
         (b"\r\n\r\n", 400),
+        # Whoever speaks another protocol is told so at once, and does not wait for the other side to begin.
+        (b"\x16\x03\x01\x02", 400),
+        (b"\0\0\0\x18\0\x12\0\0", 400),
         (b"GET  / HTTP/1.1\r\n\r\n", 400),
     ],
 )

@@ -202,6 +202,18 @@ def test_settings_are_those_of_a_server() -> None:
         assert len(client.admin.list_topics()[name].partitions) == 4
 
 
+def test_a_group_that_is_read_again_at_once_does_not_wait_for_a_heartbeat() -> None:
+    rare = {f"group.consumer.{each}heartbeat.interval.ms": 40_000 for each in ("", "max.")}
+    with moldau.cluster(settings=rare) as cluster, connect_sync(cluster.bootstrap_servers) as client:
+        topic = cluster.topic()
+        for _ in range(2):
+            write(cluster, topic, b"record")
+            with client.group_consumer(
+                [topic], group_id="g", group_protocol="consumer", auto_offset_reset="earliest"
+            ) as reader:
+                assert reader.poll(timeout_ms=30_000)
+
+
 def test_what_the_environment_says_to_brokers_is_not_meant_for_these(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KAFKA_LISTENERS", "PLAINTEXT://127.0.0.1:9092")
     monkeypatch.setenv("KAFKA_NUM_PARTITIONS", "7")

@@ -48,6 +48,10 @@ INTERRUPTED = 130
 PARENT_VARIABLE = "MOLDAU_ENDS_WITH"
 
 
+# In the environment of a process that a shell asks how a line could go on.
+COMPLETION_VARIABLE = "_MOLDAU_COMPLETE"
+
+
 class SuggestingGroup(click.Group):
     """A group that answers a mistyped command with the nearest one."""
 
@@ -130,3 +134,7 @@ def main() -> None:
         from moldau.cli._parent import end_with
 
         end_with(int(parent_id))
+
+
+if COMPLETION_VARIABLE in os.environ:
+    importlib.import_module("moldau.cli.completion")

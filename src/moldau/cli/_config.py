@@ -25,11 +25,23 @@ config_option: Final = click.option(
     type=click.Path(path_type=Path),
     help="The server's settings, as in Kafka's server.properties; in TOML if the name ends so.",
 )
+
+
+def complete_server_setting(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """The settings of a server, with `=` where a value must follow."""
+    from moldau.model.settings.resolve import SETTINGS
+    from moldau.model.settings.setting import Scope
+
+    end = "=" if "VALUE" in (parameter.metavar or "") else ""
+    return [f"{name}{end}" for name in sorted(SETTINGS[Scope.BROKER]) if name.startswith(incomplete)]
+
+
 override_option: Final = click.option(
     "--override",
     "overrides",
     multiple=True,
     metavar="NAME=VALUE",
+    shell_complete=complete_server_setting,
     help="Set something else than the file and the environment say; may be given several times.",
 )
 

@@ -72,6 +72,19 @@ class Place:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+@dataclass(frozen=True, slots=True)
+class WayIn:
+    """Where we got in, and to whom, as far as that is known."""
+
+    place: Place
+    is_loopback: bool
+    # What the listener is called, if it is not called something else.
+    protocol: Literal["PLAINTEXT", "SSL"]
+    node_id: int | None
+    # The listeners of that broker, and where it says that each is.
+    advertised: Mapping[str, str]
+
+
 def ok(check: str, detail: str, *, section: str = CLUSTER) -> Finding:
     """All is well with this."""
     return Finding(section, check, "ok", detail)
@@ -198,18 +211,17 @@ def of_advertised(
     place: Place,
     outcome: Outcome,
     *,
-    bootstrap: Place,
-    is_bootstrap_loopback: bool,
+    way_in: WayIn,
     is_same_cluster: bool | None,
 ) -> Finding:
     """Whether clients get from the first connection to where a broker says that it is."""
     check = f"broker {node_id}"
     said = f"Broker {node_id} tells clients to connect to {place}"
-    fix = _how_to_advertise(node_id, place, bootstrap)
+    fix = _how_to_advertise(node_id, place, way_in)
     if place.host in _ANY_HOSTS:
         return problem(check, f"{said}, which is no address to connect to.", fix)
     is_reached = isinstance(outcome, Answers) and is_same_cluster is not False
-    if is_loopback(place.host) and not is_bootstrap_loopback:
+    if is_loopback(place.host) and not way_in.is_loopback:
         detail = f"{said}, which on every machine is that machine itself."
         if is_reached:
             return warning(check, f"{detail} It works here only.", fix)
@@ -231,13 +243,35 @@ def of_advertised(
     return problem(check, f"{said}. {detail}", other_fix)
 
 
-def _how_to_advertise(node_id: int, place: Place, bootstrap: Place) -> str:
-    reachable = Place(bootstrap.host, place.port)
-    return (
-        f"In the settings of broker {node_id} set advertised.listeners=PLAINTEXT://{reachable} (the name of"
-        " its listener, and a host and port that clients can reach), and start it again. In a container give"
-        " it two listeners: one advertised to other containers, one to clients outside."
+def _how_to_advertise(node_id: int, place: Place, way_in: WayIn) -> str:
+    in_containers = (
+        "In a container give it two listeners: one advertised to other containers, one to clients outside."
     )
+    wrong = [name for name, address in way_in.advertised.items() if _is_of_listener(place, address)]
+    if node_id != way_in.node_id or place == way_in.place:
+        return (
+            f"In the settings of broker {node_id} set advertised.listeners={way_in.protocol}://HOST:PORT (the"
+            " name of its listener, and a host and port of it that clients can reach), and start it again."
+            f" {in_containers}"
+        )
+    if wrong:
+        listeners = {**way_in.advertised, wrong[0]: str(way_in.place)}
+        names = ""
+    else:
+        listeners = {way_in.protocol: str(way_in.place)}
+        names = " (with the name of its listener)"
+    value = ",".join(f"{name}://{address}" for name, address in listeners.items())
+    elsewhere = " Clients on other machines need a name or address of this one in it." * way_in.is_loopback
+    return (
+        f"It was reached at {way_in.place}: in the settings of broker {node_id} set"
+        f" advertised.listeners={value}{names}, and start it again.{elsewhere} {in_containers}"
+    )
+
+
+def _is_of_listener(place: Place, address: str) -> bool:
+    """Whether a listener that is at an address in the settings may be advertised as a place."""
+    host, _, port = address.rpartition(":")
+    return port == str(place.port) and host.strip("[]") in (place.host, *_ANY_HOSTS)
 
 
 def is_loopback(host: str) -> bool:

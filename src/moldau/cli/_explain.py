@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from moldau.cli._config import Given, config_option, given_settings, override_option
+from moldau.cli._config import (
+    Given,
+    complete_server_setting,
+    config_option,
+    given_settings,
+    override_option,
+)
 from moldau.cli._errors import NotFound
 from moldau.cli._output import Json, note, output_option, print_facts, print_json, print_table
 
@@ -71,7 +77,7 @@ class Explained:
 
 
 @click.command("explain")
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete_server_setting)
 @config_option
 @override_option
 @click.option("--given", "is_given", is_flag=True, help="Only what is not left to its default.")

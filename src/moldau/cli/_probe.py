@@ -22,6 +22,11 @@ TIMED_OUT: Final = "no answer"
 _CORRELATION_ID: Final = 0x4D6F6C64
 _REPLY_BYTES_MAX: Final = 2**20
 _SHOWN_BYTES: Final = 16
+# Whoever says nothing to a frame, or hangs up on it, may wait for a line: the web does, and others answer
+# that they do not know this one.
+_LINE: Final = b"GET / HTTP/1.0\r\n\r\n"
+# How long somebody is waited for who has let us in before, and was not understood.
+_SECOND_LOOK_S_MAX: Final = 3.0
 # What a TLS server answers to whoever does not speak TLS: an alert, of any version.
 _TLS_ALERT: Final = b"\x15\x03"
 
@@ -137,7 +142,7 @@ class _Place:
     timeout_s: float
 
     def connect_again(self) -> socket.socket:
-        return _connect(self.family, self.address, self.timeout_s)
+        return _connect(self.family, self.address, min(self.timeout_s, _SECOND_LOOK_S_MAX))
 
 
 def _connect(family: int, address: SocketAddress, timeout_s: float) -> socket.socket:
@@ -153,8 +158,14 @@ def _connect(family: int, address: SocketAddress, timeout_s: float) -> socket.so
 
 def _speak_plaintext(place: _Place, connected: socket.socket, passed_over: Mapping[str, str]) -> Outcome:
     outcome = _ask_versions(place, connected, passed_over)
-    if isinstance(outcome, HangsUp | Silent | Foreign) and _is_tls_spoken(place, outcome):
+    if not isinstance(outcome, HangsUp | Silent | Foreign):
+        return outcome
+    # Some servers take no other connection before this one has ended.
+    connected.close()
+    if _is_tls_spoken(place, outcome):
         return WantsTls()
+    if not isinstance(outcome, Foreign) and (answer := _answer_to_a_line(place)):
+        return Foreign(answer)
     return outcome
 
 
@@ -241,6 +252,14 @@ def _is_tls_spoken(place: _Place, outcome: Outcome) -> bool:
         return "ALERT" in (error.reason or "")
     except OSError:
         return False
+
+
+def _answer_to_a_line(place: _Place) -> bytes:
+    """What somebody says who did not understand a frame, if anything."""
+    with contextlib.suppress(OSError), place.connect_again() as again:
+        again.sendall(_LINE)
+        return again.recv(_SHOWN_BYTES)
+    return b""
 
 
 # ---------------------------------------------------------------- reasons

@@ -72,9 +72,12 @@ def command(
         show_list(chosen, as_json=output == "json")
         return
     if target.settings.get("security.protocol", "PLAINTEXT") != "PLAINTEXT":
-        left_out = [workload.name for workload in chosen if workload.needs_plaintext]
+        left_out = ", ".join(workload.name for workload in chosen if workload.needs_plaintext)
         chosen = [workload for workload in chosen if not workload.needs_plaintext]
-        note(f"Left out, because they need a listener without TLS: {', '.join(left_out) or 'none'}.")
+        if not chosen:
+            raise click.UsageError(f"There is nothing to measure: {left_out} need a listener without TLS.")
+        if left_out:
+            note(f"Left out, because they need a listener without TLS: {left_out}.")
     site = Site(
         target.bootstrap_servers,
         parse_pairs(configs),

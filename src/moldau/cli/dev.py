@@ -42,6 +42,7 @@ _SETTINGS: Final = {
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
+    "group.consumer.assignment.interval.ms": "0",
 }
 
 

@@ -7,7 +7,7 @@ import socket
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -23,6 +23,7 @@ from moldau.cli._diagnosis import (
     Finding,
     Place,
     Status,
+    WayIn,
     is_loopback,
     of_advertised,
     of_bootstrap,
@@ -52,6 +53,8 @@ _BROKER: Final = 4
 _DEFAULT_SOURCE: Final = 5
 # What every client needs.
 _NEEDED: Final = (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.METADATA, ApiKey.API_VERSIONS)
+# Where a broker says that it is, where it says so if it does not, and which of its listeners no client needs.
+_LISTENER_SETTINGS: Final = ("advertised.listeners", "listeners", "controller.listener.names")
 _HEALTH_FIXES: Final = {
     "brokers": "A fenced broker has lost its controller: look at its log and at the network between them.",
     "quorum": "Start the controllers that are down; a majority of the voters must run.",
@@ -79,6 +82,7 @@ def command(target: Target, address: str | None, output: str) -> None:
       moldau doctor -o json | jq -r '.findings[] | select(.status == "problem") | .fix'
     """
     if address is not None:
+        refuse_web_address(address)
         target = Target(parse_bootstrap(address), target.timeout_s, target.settings)
     places = [Place(host, port) for host, port in target.addresses]
     patient = Patient(target)
@@ -90,6 +94,16 @@ def command(target: Target, address: str | None, output: str) -> None:
         show(findings, places)
     if not is_well:
         sys.exit(Failure.exit_code if patient.is_reached else OutOfReach.exit_code)
+
+
+def refuse_web_address(text: str) -> None:
+    """Point out that brokers are not found in the web."""
+    scheme, is_url, rest = text.partition("://")
+    if is_url and scheme.lower() in ("http", "https"):
+        raise click.BadParameter(
+            f"brokers do not speak {scheme.upper()}: '{rest.partition('/')[0]}' would be the address of one.",
+            param_hint="HOST:PORT",
+        )
 
 
 # ---------------------------------------------------------------- this machine
@@ -147,7 +161,8 @@ class Patient:
         try:
             with self._asking(place) as ask:
                 metadata = described(ask)
-                yield from self._advertised(place, answers, metadata)
+                way_in = self._way_in(ask, place, answers, metadata.brokers)
+                yield from self._advertised(way_in, metadata)
                 yield from examined("metadata version", lambda: feature_level(ask))
                 yield from examined("clock", lambda: clock_of(ask))
                 yield from examined("creating topics", lambda: creation(ask))
@@ -173,9 +188,21 @@ class Patient:
         except OSError as error:
             raise OutOfReach(f"The connection to {place} broke: {error}.") from error
 
-    def _advertised(
-        self, bootstrap: Place, answers: Answers, metadata: MetadataResponse
-    ) -> Iterator[Finding]:
+    def _way_in(
+        self, ask: Ask, place: Place, answers: Answers, brokers: list[MetadataResponseBroker]
+    ) -> WayIn:
+        listeners = listeners_of_who_answers(ask, [row.node_id for row in brokers])
+        # If there is only one, it is that one which answers.
+        node_id = next(iter(listeners), brokers[0].node_id if len(brokers) == 1 else None)
+        return WayIn(
+            place,
+            is_loopback=is_loopback(answers.address),
+            protocol="PLAINTEXT" if self._tls is None else "SSL",
+            node_id=node_id,
+            advertised={} if node_id is None else listeners.get(node_id, {}),
+        )
+
+    def _advertised(self, way_in: WayIn, metadata: MetadataResponse) -> Iterator[Finding]:
         """Where each broker says that it is, tried from here."""
         rows = sorted(metadata.brokers, key=lambda row: row.node_id)
 
@@ -189,8 +216,7 @@ class Patient:
                 row.node_id,
                 place,
                 outcome,
-                bootstrap=bootstrap,
-                is_bootstrap_loopback=is_loopback(answers.address),
+                way_in=way_in,
                 is_same_cluster=is_same,
             )
 
@@ -259,6 +285,44 @@ def described(ask: Ask) -> MetadataResponse:
     from moldau.wire.messages.metadata import MetadataRequest, MetadataResponse
 
     return ask(MetadataRequest(topics=[], allow_auto_topic_creation=False), MetadataResponse)
+
+
+def listeners_of_who_answers(ask: Ask, node_ids: list[int]) -> dict[int, dict[str, str]]:
+    """The listeners of the broker that is asked, by its id; nothing if it does not say them.
+
+    Nobody is told which of the brokers they speak to. But every broker describes the settings of itself only.
+    """
+    from moldau.wire.messages.configs import (
+        DescribeConfigsRequest,
+        DescribeConfigsResource,
+        DescribeConfigsResponse,
+    )
+
+    resources = [
+        DescribeConfigsResource(
+            resource_type=_BROKER, resource_name=str(node_id), configuration_keys=list(_LISTENER_SETTINGS)
+        )
+        for node_id in node_ids
+    ]
+    try:
+        reply = ask(DescribeConfigsRequest(resources=resources), DescribeConfigsResponse)
+    except OutOfReach:
+        raise
+    except Failure:
+        return {}
+    return {
+        int(row.resource_name): advertised_listeners({entry.name: entry.value for entry in row.configs})
+        for row in reply.results
+        if not row.error_code
+    }
+
+
+def advertised_listeners(settings: Mapping[str, str | None]) -> dict[str, str]:
+    """What a broker's settings say of where clients find each listener."""
+    advertised, listeners, of_controllers = (settings.get(name) or "" for name in _LISTENER_SETTINGS)
+    pairs = [part.strip().partition("://") for part in (advertised or listeners).split(",")]
+    controllers = [name.strip() for name in of_controllers.split(",")]
+    return {name: address for name, _, address in pairs if address and name not in controllers}
 
 
 def feature_level(ask: Ask) -> Finding | None:

@@ -33,7 +33,10 @@ class CannotListen(Exception):
     """An address that cannot be had, taken perhaps; the text names it and the setting that wants it."""
 
     def __init__(self, who: str, address: Address, error: OSError) -> None:
-        why = strerror(error.errno) if error.errno is not None else str(error)
+        # What asyncio says of an address that is taken names it once more; the numbers of names that lead
+        # nowhere are not those of the system.
+        is_name = isinstance(error, socket.gaierror)
+        why = strerror(error.errno) if error.errno is not None and not is_name else error.strerror or error
         super().__init__(f"{who} cannot listen at {address}: {why}.")
 
 

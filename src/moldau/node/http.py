@@ -25,6 +25,7 @@ _METHODS: Final = ("GET", "HEAD")
 _END: Final = b"\r\n\r\n"
 
 _TOKEN: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_BEGINNING: Final = re.compile(_TOKEN.encode())
 _REQUEST_LINE: Final = re.compile(rf"({_TOKEN}) ([\x21-\x7e]+) HTTP/([0-9])\.([0-9])")
 _FIELD: Final = re.compile(rf"({_TOKEN}):[ \t]*([\t\x20-\x7e\x80-\xff]*?)[ \t]*")
 _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z._-]+)(?::[0-9]{1,5})?")
@@ -80,6 +81,9 @@ class Asking:
     def received(self, data: bytes) -> Question | Reply | None:
         """What is asked, or the reply to what cannot be; None while there is more to come."""
         self._head += data
+        if not _BEGINNING.match(self._head):
+            # Kafka's protocol or TLS, say, which would wait for an answer as we for the end of the head.
+            return _refusal(400, "This is no request of HTTP.")
         head, end, _ = self._head.partition(_END)
         if len(head) > HEAD_BYTES_MAX:
             return _refusal(431, f"A request may have {HEAD_BYTES_MAX} bytes before its end.")

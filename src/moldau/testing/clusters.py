@@ -23,9 +23,11 @@ SettingValue = str | int | float | bool
 
 START_TIMEOUT_S: Final = 60.0
 
-# A single broker need not wait for others, and a test not for consumers that might still come.
+# A single broker need not wait for others, and a test not for consumers that might still come. Who
+# joins a group less than the interval after it was assigned gets partitions with a later heartbeat only.
 _SETTINGS: Final[Mapping[str, SettingValue]] = {
     "group.initial.rebalance.delay.ms": 0,
+    "group.consumer.assignment.interval.ms": 0,
     "offsets.topic.num.partitions": 1,
     "offsets.topic.replication.factor": 1,
     "transaction.state.log.num.partitions": 1,

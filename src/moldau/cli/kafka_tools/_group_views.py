@@ -1,4 +1,4 @@
-"""What `kafka-consumer-groups` shows: which groups there are, and the lag, members or state of some."""
+"""What `kafka-consumer-groups` shows: the groups, the lag, members or state of some, and what a regex is."""
 
 from __future__ import annotations
 
@@ -24,6 +24,18 @@ _STATES: Final = (
 _TYPES: Final = ("Consumer", "Classic")
 _REBALANCING: Final = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
 _MISSING: Final = "-"
+# What is wrong with a regular expression, as RE2 says it in C++ -> as it does in Java.
+_REGEX_FAULTS: Final = {
+    "missing )": "missing closing )",
+    "unexpected )": "regexp/syntax: internal error",
+    "missing ]": "missing closing ]",
+    "no argument for repetition operator": "missing argument to repetition operator",
+    "bad repetition operator": "invalid nested repetition operator",
+    "invalid repetition size": "invalid repeat count",
+    "invalid perl operator": "invalid or unsupported Perl syntax",
+    "invalid named capture group": "invalid named capture",
+    "trailing \\": "trailing backslash at end of expression",
+}
 
 
 async def list_groups(client: Client, state: str | None, types: str | None) -> None:
@@ -177,6 +189,18 @@ def print_state(view: GroupView, *, verbose: bool) -> None:
     print_rows(
         [list(columns), [cell for _, cell in columns.values()]], [width for width, _ in columns.values()][:-1]
     )
+
+
+def validate_regex(regex: str) -> None:
+    """`--validate-regex`: whether a broker takes it, which has RE2 as Kafka's have."""
+    from moldau.coordinator.group.consumer.regexes import why_none
+
+    why = why_none(regex)
+    if why is None:
+        click.echo(f"The regular expression `{regex}` is valid.")
+    else:
+        fault = why.partition(":")[0]
+        click.echo(f"The regular expression `{regex}` is invalid: {_REGEX_FAULTS.get(fault, fault)}.")
 
 
 async def _described(client: Client, name: str) -> GroupView:

@@ -11,13 +11,23 @@ from typing import Final, NoReturn, TypeVar
 import click
 
 from moldau.cli._connect import BOOTSTRAP, BOOTSTRAP_VARIABLES, Target, parse_bootstrap, parse_pairs
-from moldau.cli._errors import Failure
+from moldau.cli._errors import Failure, OutOfReach
 from moldau.cli._output import note
+from moldau.model.errors import KafkaError
 
 Decorated = TypeVar("Decorated", bound=Callable[..., object])
 
 KAFKA_VERSION: Final = "4.3.0"
 FAILED: Final = 1
+INT32_MAX: Final = 2**31 - 1
+INT32: Final = click.IntRange(-INT32_MAX - 1, INT32_MAX)
+
+# Flags that Kafka's tools had once, and old tutorials have still -> what to give instead.
+_RETIRED: Final = {
+    "--broker-list": "--bootstrap-server",
+    "--zookeeper": "--bootstrap-server",
+    "--whitelist": "--include",
+}
 
 
 class KafkaTool(click.Command):
@@ -49,7 +59,7 @@ class KafkaTool(click.Command):
             if self.failure_prefix is None:
                 error.show()
             else:
-                click.echo(f"{self.failure_prefix}{error.reason}")
+                click.echo(f"{self.failure_prefix}{_said_by_cluster(error) or error.reason}")
             ctx.exit(FAILED)
 
 
@@ -59,7 +69,18 @@ class ExecutingTool(KafkaTool):
     failure_prefix = "Error while executing topic command : "
 
 
+def _said_by_cluster(error: Failure) -> str | None:
+    """What a broker said of its own accord, which Kafka's tools give as it is."""
+    cause = error.__cause__
+    return cause.message if isinstance(cause, KafkaError) and not isinstance(error, OutOfReach) else None
+
+
 def _fail_usage(error: click.UsageError) -> NoReturn:
+    if isinstance(error, click.NoSuchOption) and error.ctx is not None:
+        flags = {flag for parameter in error.ctx.command.params for flag in parameter.opts}
+        if (instead := _RETIRED.get(error.option_name)) in flags:
+            hint = f"No such option '{error.option_name}'. Did you mean '{instead}'?"
+            error = click.UsageError(hint, error.ctx)
     error.show()
     raise click.exceptions.Exit(FAILED) from error
 
@@ -82,6 +103,8 @@ def connection_options(
             else None,
             file_option(*config_names, "config_file", help="A file of settings of the client."),
             click.option(
+                # Kafka's tools have no -b; the commands of ours have, and what they say of it holds here too.
+                "-b",
                 "--bootstrap-server",
                 "bootstrap",
                 metavar="HOST:PORT,...",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import click
 
 from moldau.cli._connect import Target, run
-from moldau.cli._errors import Failure
+from moldau.cli._errors import Failure, failure_of
 from moldau.cli._settings import (
     DYNAMIC_BROKER,
     DYNAMIC_CLIENT_METRICS,
@@ -46,6 +46,7 @@ _CLIENT_QUOTAS: Final = (
 _IP_QUOTAS: Final = ("connection_creation_rate",)
 
 _FLAGS: Final = "moldau.entities"
+_ID: Final = re.compile("[+-]?[0-9]{1,9}")
 # What stands between commas, unless these stand between brackets.
 _ITEM: Final = re.compile(r"([^=,\s]+)\s*=\s*(\[[^\]]*\]|[^,]*)")
 
@@ -179,6 +180,7 @@ def command(
     if bootstrap_controller is not None:
         raise click.UsageError("Controllers are not asked directly: name a broker with --bootstrap-server.")
     entities = entities_of(kinds, names, ctx.meta.get(_FLAGS, {}))
+    check_ids(entities)
     target = target_of(bootstrap, config_file)
     is_quoted = isinstance(_KINDS[entities[0].kind], Quoted)
     if is_describe:
@@ -222,6 +224,16 @@ def entities_of(kinds: Sequence[str], names: Sequence[str], flags: Mapping[str, 
     if len(all_kinds) > 1 and sorted(all_kinds) != ["clients", "users"]:
         raise click.UsageError("Only users and clients can be specified together")
     return [Entity(kind, name) for kind, name in zip_longest(all_kinds, all_names)]
+
+
+def check_ids(entities: Iterable[Entity]) -> None:
+    """Brokers are named by their ids."""
+    for entity in entities:
+        if entity.kind in ("brokers", "broker-loggers") and entity.name and not _ID.fullmatch(entity.name):
+            raise click.UsageError(
+                f"The entity name for {entity.kind} must be a valid integer broker id, but it is:"
+                f" {entity.name}"
+            )
 
 
 # ---------------------------------------------------------------- changes
@@ -277,35 +289,58 @@ def describe(target: Target, entity: Entity, *, is_all: bool) -> None:
 
     async def look(client: Client) -> None:
         from moldau.client import ResourceType
+        from moldau.model.ids import check_topic_name
 
-        known = await known_names(client, entity.kind)
-        every = known or []
-        if entity.name is None and known is None:
-            raise Failure(f"Say which of the {entity.kind} with --entity-name.")
-        for name in [entity.name] if entity.name is not None else every:
-            if known is not None and name not in known:
-                click.echo(f"The {entity.shown} '{name}' doesn't exist and doesn't have dynamic config.")
-                continue
-            kind = ResourceType(resource_of(entity).number)
-            entries = await client.admin.describe_configs(kind, name, with_synonyms=True)
+        if entity.kind == "topics" and entity.name is not None:
+            check_topic_name(entity.name)
+        if entity.name is None:
+            names = await known_names(client, entity.kind)
+        elif is_all or entity.name in await known_names(client, entity.kind):
+            # With --all the cluster says what it thinks of a name.
+            names = [entity.name]
+        else:
+            click.echo(f"The {entity.shown} '{entity.name}' doesn't exist and doesn't have dynamic config.")
+            return
+        for name in names:
             if name == DEFAULT:
                 click.echo(f"Default configs for {entity.kind} in the cluster are:")
             else:
                 click.echo(f"{'All' if is_all else 'Dynamic'} configs for {entity.shown} {name} are:")
+            kind = ResourceType(resource_of(entity).number)
+            entries = await client.admin.describe_configs(kind, name, with_synonyms=True)
             own = DYNAMIC_DEFAULT_BROKER if name == DEFAULT else resource_of(entity).source
             show(entries.values(), None if is_all and name != DEFAULT else own)
 
     run(target, look)
 
 
-async def known_names(client: Client, kind: str) -> list[str] | None:
-    """All of a kind that there are; None where the cluster is not asked."""
-    if kind == "topics":
-        return list(await client.admin.list_topics())
-    if kind in ("brokers", "broker-loggers"):
-        brokers = (await client.admin.describe_cluster()).brokers
-        return [*(str(broker.node_id) for broker in brokers), DEFAULT]
-    return None
+async def known_names(client: Client, kind: str) -> list[str]:
+    """All of a kind that there are: what the cluster runs, and what only settings are kept of."""
+    match kind:
+        case "topics":
+            return list(await client.admin.list_topics())
+        case "brokers" | "broker-loggers":
+            brokers = (await client.admin.describe_cluster()).brokers
+            return [*(str(broker.node_id) for broker in brokers), DEFAULT]
+        case "groups":
+            running = [group.group_id for group in await client.admin.list_groups()]
+            return list(dict.fromkeys([*running, *await names_with_settings(client, kind)]))
+        case _:
+            return await names_with_settings(client, kind)
+
+
+async def names_with_settings(client: Client, kind: str) -> list[str]:
+    """Those of a kind that have settings of their own."""
+    from moldau.model.errors import ErrorCode, KafkaError
+    from moldau.wire.messages.configs import ListConfigResourcesRequest, ListConfigResourcesResponse
+
+    resource = _KINDS[kind]
+    assert isinstance(resource, Resource)
+    request = ListConfigResourcesRequest(resource_types=[resource.number])
+    reply = await client.admin.send(request, ListConfigResourcesResponse)
+    if reply.error_code != ErrorCode.NONE:
+        raise failure_of(KafkaError(ErrorCode(reply.error_code)))
+    return [each.resource_name for each in reply.config_resources]
 
 
 def show(entries: Iterable[ConfigEntry], source: int | None) -> None:

@@ -20,13 +20,13 @@ from moldau.cli.kafka_tools._group_changes import (
     reset,
 )
 from moldau.cli.kafka_tools._group_tool import GroupTool, Scope
-from moldau.cli.kafka_tools._group_views import describe, list_groups
+from moldau.cli.kafka_tools._group_views import describe, list_groups, validate_regex
 from moldau.cli.kafka_tools._tool import connection_options, target_of
 
 if TYPE_CHECKING:
     from moldau.client import Client
 
-_ACTIONS: Final = ("list", "describe", "delete", "reset-offsets", "delete-offsets")
+_ACTIONS: Final = ("list", "describe", "delete", "reset-offsets", "delete-offsets", "validate-regex")
 
 
 @click.command("kafka-consumer-groups", cls=GroupTool)
@@ -71,6 +71,7 @@ _ACTIONS: Final = ("list", "describe", "delete", "reset-offsets", "delete-offset
 @click.option("--to-latest", is_flag=True)
 @click.option("--to-current", is_flag=True)
 @click.option("--from-file", metavar="CSV", help="What --export has written.")
+@click.option("--validate-regex", "regex", metavar="REGEX", help="Say whether brokers take this.")
 @connection_options("--command-config")
 def command(
     action_list: bool,
@@ -99,6 +100,7 @@ def command(
     to_latest: bool,
     to_current: bool,
     from_file: str | None,
+    regex: str | None,
     bootstrap: str,
     config_file: Path | None,
 ) -> None:
@@ -109,7 +111,10 @@ def command(
       moldau kafka-consumer-groups --bootstrap-server localhost:9092 --describe --group billing
       moldau kafka-consumer-groups --group billing --topic orders --reset-offsets --to-earliest --execute
     """
-    given = (action_list, action_describe, action_delete, action_reset, action_delete_offsets)
+    given = (
+        *(action_list, action_describe, action_delete, action_reset, action_delete_offsets),
+        regex is not None,
+    )
     actions = [name for name, is_given in zip(_ACTIONS, given, strict=True) if is_given]
     values = (to_offset, shift_by, from_file, to_datetime, by_duration)
     flags = (to_latest, to_current, to_earliest)
@@ -122,6 +127,9 @@ def command(
     )
     if action_reset and dry_run and execute:
         raise click.UsageError("Option [reset-offsets] only accepts one of [execute] and [dry-run]")
+    if regex is not None:
+        validate_regex(regex)
+        return
     target = target_of(bootstrap, config_file)
     target = Target(target.addresses, timeout / 1000, target.settings)
     scope = Scope(groups, topics, is_all_groups=all_groups, is_all_topics=all_topics)
@@ -187,5 +195,5 @@ def check_usage(
     if len(actions) != 1:
         raise click.UsageError(
             "Command must include exactly one action: --list, --describe, --delete, --reset-offsets,"
-            " --delete-offsets"
+            " --delete-offsets, --validate-regex"
         )

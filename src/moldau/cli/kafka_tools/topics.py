@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -9,10 +10,17 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from moldau.cli._connect import Ask, Target, asking, parse_pairs, run
-from moldau.cli._errors import Failure
+from moldau.cli._errors import Failure, failure_of
 from moldau.cli._output import note
-from moldau.cli.kafka_tools._tool import ExecutingTool, connection_options, matching, target_of
-from moldau.cli.topic import changed_settings, create_one, every_topic, parse_replicas
+from moldau.cli.kafka_tools._tool import (
+    INT32,
+    INT32_MAX,
+    ExecutingTool,
+    connection_options,
+    matching,
+    target_of,
+)
+from moldau.cli.topic import changed_settings, create_one, every_topic
 
 if TYPE_CHECKING:
     from moldau.client import Client
@@ -43,6 +51,12 @@ _FILTERS: Final = (
     "at_min_isr_partitions",
 )
 _PARTITIONS_PER_RESPONSE: Final = 2000
+_REPLICATION_FACTOR_MAX: Final = 2**15 - 1
+_ID: Final = re.compile("[+-]?[0-9]+")
+_COLLISIONS: Final = (
+    "WARNING: Due to limitations in metric names, topics with a period ('.') or underscore ('_') could"
+    " collide. To avoid issues it is best to use either, but not both."
+)
 
 
 @click.command("kafka-topics", cls=ExecutingTool)
@@ -53,8 +67,8 @@ _PARTITIONS_PER_RESPONSE: Final = 2000
 @click.option("--delete", "actions", flag_value="delete", multiple=True, help="Delete topics.")
 @click.option("--topic", metavar="NAME", help="The topic; a regular expression unless creating.")
 @click.option("--topic-id", metavar="ID", help="Instead, to describe one.")
-@click.option("--partitions", type=click.IntRange(min=1), help="How many partitions.")
-@click.option("--replication-factor", type=click.IntRange(min=1), help="How many replicas of each.")
+@click.option("--partitions", type=INT32, help="How many partitions.")
+@click.option("--replication-factor", type=INT32, help="How many replicas of each.")
 @click.option("--replica-assignment", metavar="1:2,2:3", help="Brokers of each partition.")
 @click.option("--config", "configs", metavar="NAME=VALUE", multiple=True, help="A setting of the topic.")
 @click.option("--if-exists", is_flag=True, help="Pass over a topic that does not exist.")
@@ -68,7 +82,7 @@ _PARTITIONS_PER_RESPONSE: Final = 2000
 @click.option(
     "--partition-size-limit-per-response",
     "partitions_per_response",
-    type=int,
+    type=INT32,
     default=_PARTITIONS_PER_RESPONSE,
     show_default=True,
     help="How many partitions to ask for at a time.",
@@ -116,7 +130,7 @@ def command(
         note("delete-config option is no longer supported and deprecated since version 4.0.")
     check_flags(action, ctx.params)
     target = target_of(bootstrap, config_file)
-    placed = [] if replica_assignment is None else parse_replicas(replica_assignment)
+    placed = [] if replica_assignment is None else parse_assignment(replica_assignment)
     if action == "create":
         assert topic is not None
         create(target, topic, partitions, replication_factor, placed, configs, if_not_exists)
@@ -178,6 +192,27 @@ def flag(name: str) -> str:
     return f"[{'config' if name == 'configs' else name.replace('_', '-')}]"
 
 
+def parse_assignment(text: str) -> list[list[int]]:
+    """`1:2,2:3` as the brokers of each partition; refused in Kafka's words."""
+    placed: list[list[int]] = []
+    for index, part in enumerate(text.rstrip(",").split(",")):
+        brokers = [parse_id(word.strip()) for word in part.rstrip(":").split(":")]
+        twice = [str(broker) for broker in dict.fromkeys(brokers) if brokers.count(broker) > 1]
+        if twice:
+            raise Failure(f"Partition replica lists may not contain duplicate entries: {','.join(twice)}")
+        placed.append(brokers)
+        if len(brokers) != len(placed[0]):
+            raise Failure(f"Partition {index} has different replication factor: {brokers}")
+    return placed
+
+
+def parse_id(text: str) -> int:
+    """The id of a broker as Java's parseInt reads it."""
+    if not _ID.fullmatch(text) or abs(int(text)) > INT32_MAX:
+        raise Failure(f'For input string: "{text}"')
+    return int(text)
+
+
 def create(
     target: Target,
     topic: str,
@@ -189,6 +224,12 @@ def create(
 ) -> None:
     """`--create`."""
     settings = parse_pairs(configs)
+    if "." in topic or "_" in topic:
+        click.echo(_COLLISIONS)
+    if replication_factor is not None and not 1 <= replication_factor <= _REPLICATION_FACTOR_MAX:
+        raise Failure(f"The replication factor must be between 1 and {_REPLICATION_FACTOR_MAX} inclusive")
+    if partitions is not None and partitions < 1:
+        raise Failure("The partitions must be greater than 0")
 
     async def create_topic(client: Client) -> bool:
         from moldau.client import NewTopic
@@ -209,6 +250,13 @@ def alter(target: Target, topics: list[str], partitions: int, placed: list[list[
     async def add(client: Client) -> None:
         for name in topics:
             count = len((await client.admin.describe_topics(name))[name].partitions)
+            if placed and len(placed) <= count < partitions:
+                # The first are those of the partitions that there are. Sent without any, the cluster would
+                # place the new ones, and nobody can take them back.
+                raise Failure(
+                    f"Replicas cannot be assigned so: {partitions - count} partitions are added, and 0 are"
+                    " assigned."
+                )
             await client.admin.add_partitions(name, partitions, replicas=placed[count:])
 
     run(target, add)
@@ -294,6 +342,7 @@ def described_topics(
     ask: Ask, topics: list[str], partitions_per_response: int, *, is_by_id: bool
 ) -> list[DescribeTopicPartitionsResponseTopic]:
     """Topics with all that brokers know of their partitions, a page at a time."""
+    from moldau.model.errors import ErrorCode, KafkaError
     from moldau.wire.messages.metadata import (
         Cursor,
         DescribeTopicPartitionsRequest,
@@ -311,6 +360,8 @@ def described_topics(
         reply = ask(request, DescribeTopicPartitionsResponse)
         for topic in reply.topics:
             assert topic.name is not None
+            if topic.error_code != ErrorCode.NONE:
+                raise failure_of(KafkaError(ErrorCode(topic.error_code)), topic.name)
             if topic.name in found:
                 found[topic.name].partitions.extend(topic.partitions)
             else:

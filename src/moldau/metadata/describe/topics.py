@@ -164,11 +164,8 @@ def describe_topic_partitions(
     view: ClusterView, request: DescribeTopicPartitionsRequest, *, listener: str, partition_count_max: int
 ) -> DescribeTopicPartitionsResponse:
     """One page of partitions, in the order of the topics' names, and where the next page starts."""
-    room = min(request.response_partition_limit, partition_count_max)
-    if room < 1:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"A page must have room, not for {request.response_partition_limit}."
-        )
+    # As in Kafka a page holds one partition at least, whatever was asked for.
+    room = max(1, min(request.response_partition_limit, partition_count_max))
     cursor = request.cursor
     if cursor is not None and cursor.partition_index < 0:
         raise KafkaError(

@@ -21,14 +21,21 @@ class ResolvedRegex:
 
 def check_regex(regex: str) -> None:
     """INVALID_REGULAR_EXPRESSION unless RE2 understands it."""
+    if (why := why_none(regex)) is not None:
+        raise KafkaError(
+            ErrorCode.INVALID_REGULAR_EXPRESSION, f"{regex!r} is not a regular expression: {why}."
+        )
+
+
+def why_none(regex: str) -> str | None:
+    """Why RE2 does not understand it, and where, `missing ): a(b`; None if it does."""
     import re2
 
     try:
         re2.compile(regex, _options())
     except re2.error as wrong:
-        raise KafkaError(
-            ErrorCode.INVALID_REGULAR_EXPRESSION, f"{regex!r} is not a regular expression: {_reason(wrong)}."
-        ) from None
+        return _reason(wrong)
+    return None
 
 
 def matching(regex: str, topics: Iterable[TopicName]) -> list[TopicName]:
