@@ -147,6 +147,73 @@ def test_a_dry_run_sets_up_everything_and_does_nothing(
     assert not spark.catalog.tableExists("never_written")
 
 
+def test_a_dry_run_leaves_out_what_may_write_in_sql(
+    setup: Setup, spark: "SparkSession", tmp_path: Path
+) -> None:
+    setup.is_dry = True
+    out, rows = tmp_path / "out", spark.range(3)
+    writing = [
+        f"INSERT OVERWRITE DIRECTORY '{out}' USING csv SELECT 1 AS a",
+        f"CREATE TABLE never_made USING csv LOCATION '{out}' AS SELECT 1 AS a",
+        f"EXECUTE IMMEDIATE 'INSERT OVERWRITE DIRECTORY \\'{out}\\' USING csv SELECT 1 AS a'",
+        f"BEGIN INSERT OVERWRITE DIRECTORY '{out}' USING csv SELECT 1 AS a; END",
+        f"WITH one AS (SELECT 1 AS a) INSERT OVERWRITE DIRECTORY '{out}' USING csv SELECT * FROM one",
+    ]
+    with hooked(setup):
+        for text in writing:
+            assert spark.sql(text).collect() == []
+        spark.sql(f"INSERT OVERWRITE DIRECTORY '{out}' USING csv SELECT :a AS a", {"a": 1})
+        spark.sql("INSERT OVERWRITE DIRECTORY :out USING csv SELECT 1 AS a", {"out": str(out)})
+        spark.sql("INSERT OVERWRITE DIRECTORY {out} USING csv SELECT * FROM {rows}", out=str(out), rows=rows)
+    assert not out.exists()
+    assert not spark.catalog.tableExists("never_made")
+    assert setup.left_out[:5] == writing
+    assert len(setup.left_out) == 8
+
+
+def test_a_dry_run_runs_what_writes_nothing_in_sql(setup: Setup, spark: "SparkSession") -> None:
+    from pyspark.errors import AnalysisException, ParseException
+
+    setup.is_dry = True
+    with hooked(setup):
+        assert spark.sql("SELECT 1 AS a").columns == ["a"]
+        spark.sql("CREATE OR REPLACE TEMPORARY VIEW two AS SELECT 2 AS a")
+        assert [row.a for row in spark.sql("SELECT a FROM two WHERE a = :a", {"a": 2}).collect()] == [2]
+        assert spark.sql("SELECT * FROM {rows}", rows=spark.range(3)).count() == 3
+        spark.sql("SET spark.shop.size = 3")
+        spark.sql("DROP VIEW two")
+        with pytest.raises(ParseException):
+            spark.sql("SELEC 1")
+    assert setup.left_out == ["DROP VIEW two"]
+    spark.sql("DROP VIEW two")
+    assert spark.conf.get("spark.shop.size") == "3"
+    spark.conf.unset("spark.shop.size")
+    setup.left_out.clear()
+    with hooked(setup), pytest.raises(AnalysisException, match="nope"):
+        spark.sql("INSERT OVERWRITE DIRECTORY '/never' USING csv SELECT nope")
+
+
+def test_a_dry_run_makes_tables_where_they_are_forgotten(
+    setup: Setup, spark: "SparkSession", tmp_path: Path
+) -> None:
+    setup.is_dry = True
+    with hooked(setup):
+        spark.sql("CREATE TABLE left_out (a INT) USING parquet")
+    assert not spark.catalog.tableExists("left_out")
+    warehouse = spark.conf.get("spark.sql.warehouse.dir")
+    assert warehouse is not None
+    setup.checkpoints = Path(warehouse.removeprefix("file:")) / "checkpoints"
+    with hooked(setup):
+        spark.sql("CREATE TABLE made (a INT) USING parquet")
+        spark.sql("INSERT INTO made SELECT 1")
+        assert spark.table("made").collect() == []
+    spark.sql("DROP TABLE made")
+    assert setup.left_out == [
+        "CREATE TABLE left_out (a INT) USING parquet",
+        "INSERT INTO made SELECT 1",
+    ]
+
+
 def test_what_was_changed_for_a_pipeline_is_as_it_was(setup: Setup) -> None:
     from pyspark.sql.readwriter import DataFrameReader, DataFrameWriter
     from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
@@ -271,6 +338,75 @@ def register_slow_planner(spark: "SparkSession", offsets: Path, is_planning: Pat
     spark.dataSource.register(SlowPlanner)
 
 
+def test_a_query_whose_source_does_not_answer_is_not_waited_for(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    """As one whose brokers are away, which would be asked for a minute."""
+    is_silent, is_asked, checkpoint = tmp_path / "is silent", tmp_path / "is asked", tmp_path / "checkpoint"
+    count = tmp_path / "count"
+    count.write_text("3")
+    register_counter(spark, count, is_silent, is_asked)
+
+    def start() -> Any:
+        writer = spark.readStream.format("counter").load().writeStream.format("parquet").queryName("silent")
+        return writer.option("checkpointLocation", str(checkpoint)).start(str(tmp_path / "table"))
+
+    query = start()
+    until(lambda: newest(checkpoint / "commits") == 0)
+    is_silent.touch()
+    until(is_asked.exists)
+    unanswered: list[str] = []
+    deadline_s = time.monotonic() + DEADLINE_S
+    assert finish_batches(spark._jsparkSession, deadline_s=deadline_s, unanswered=unanswered.append) == []
+    assert time.monotonic() < deadline_s
+    assert unanswered == ["silent"]
+    assert not query.isActive
+    assert query.exception() is None
+    # It goes on where it was, and nothing is done again.
+    assert newest(checkpoint / "commits") == newest(checkpoint / "offsets") == 0
+    count.write_text("5")
+    is_silent.unlink()
+    query = start()
+    until(lambda: newest(checkpoint / "commits") == 1)
+    query.stop()
+    written = spark.read.parquet(str(tmp_path / "table")).collect()
+    assert sorted(row.number for row in written) == [0, 1, 2, 3, 4]
+
+
+def register_counter(spark: "SparkSession", count: Path, is_silent: Path, is_asked: Path) -> None:
+    """A source of as many numbers as stand in a file, which can be silenced."""
+    from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+
+    class Reader(DataSourceStreamReader):
+        def initialOffset(self) -> dict[str, int]:  # noqa: N802
+            return {"number": 0}
+
+        def latestOffset(self, start: dict[str, int], limit: object) -> dict[str, int]:  # noqa: N802
+            while is_silent.exists():
+                is_asked.touch()
+                time.sleep(0.01)
+            return {"number": int(count.read_text())}
+
+        def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+            return [InputPartition(number) for number in range(start["number"], end["number"])]
+
+        def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
+            yield (partition.value,)
+
+    class Counter(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "counter"
+
+        def schema(self) -> str:
+            return "number INT"
+
+        def streamReader(self, schema: object) -> Reader:  # noqa: N802
+            return Reader()
+
+    spark.dataSource.register(Counter)
+
+
 def test_a_query_that_takes_too_long_is_cut_off_and_named(spark: "SparkSession", tmp_path: Path) -> None:
     go_on, is_writing = threading.Event(), threading.Event()
 
@@ -343,3 +479,45 @@ def test_progress_is_what_spark_really_says(
     assert (seen.name, seen.rows_in, seen.state_rows, seen.lag) == ("counts", 50, 50, 0)
     assert seen.batch_ms > 0
     assert [str(place) for place in seen.positions] == [f"{topic}-0"]
+
+
+def test_how_far_a_query_was_is_known_while_its_first_micro_batch_runs(
+    spark: "SparkSession", topic: str, broker: Cluster, tmp_path: Path
+) -> None:
+    from moldau.spark.pipelines.checkpoints import logged
+    from moldau.spark.pipelines.progress import Progress
+
+    go_on, is_writing = threading.Event(), threading.Event()
+    servers = {"kafka.bootstrap.servers": broker.bootstrap_servers}
+
+    def write(count: int) -> None:
+        rows = spark.createDataFrame([(str(number),) for number in range(count)], "value STRING")
+        rows.write.format(FORMAT).mode("append").options(topic=topic, **servers).save()
+
+    def wait(rows: "DataFrame", number: int) -> None:
+        is_writing.set()
+        assert go_on.wait(DEADLINE_S)
+
+    def start() -> Any:
+        read = spark.readStream.format(FORMAT).options(subscribe=topic, startingOffsets="earliest", **servers)
+        writer = read.load().writeStream.foreachBatch(wait).queryName("slow")
+        return writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+
+    def lag() -> int | None:
+        (query,) = active_queries(spark._jsparkSession)
+        progress = Progress()
+        progress.resumed("slow", logged(query))
+        return progress.queries["slow"].lag
+
+    for number, (more, expected) in enumerate([(50, 50), (7, 7)]):
+        write(more)
+        query = start()
+        try:
+            assert is_writing.wait(DEADLINE_S)
+            assert newest(tmp_path / "offsets") == number
+            assert lag() == expected
+        finally:
+            go_on.set()
+        assert query.awaitTermination(int(DEADLINE_S))
+        is_writing.clear()
+        go_on.clear()

@@ -16,6 +16,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Final, Protocol
 
 from moldau.spark.pipelines import declarative, functions
+from moldau.spark.pipelines.checkpoints import logged
 from moldau.spark.pipelines.checks import (
     CheckFailed,
     ClusterAddress,
@@ -140,6 +141,8 @@ class Runner:
         self._cut_off: tuple[str, ...] = ()
         self._started: tuple[str, ...] = ()
         self._accesses: list[Access] = []
+        # What is worth knowing and keeps the pipeline from nothing.
+        self.findings: list[Finding] = []
         self._run: Run | None = None
 
     # ------------------------------------------------------------ what callers use
@@ -148,8 +151,9 @@ class Runner:
         """Run to the end, which may be far away; CheckFailed and AlreadyRuns come before anything starts."""
         request = self._request
         self._observer.phase("Looking at what the pipeline needs")
-        first_problem(check_installation(request.project, request.conf, master=request.master))
-        first_problem(check_topics(request.project, request.cluster))
+        installation = check_installation(request.project, request.conf, master=request.master)
+        first_problem(installation, warned=self._warn)
+        first_problem(check_topics(request.project, request.cluster), warned=self._warn)
         with self._directory.lock():
             self._await_leftover()
             with self._signals_handled():
@@ -218,6 +222,8 @@ class Runner:
         return Outcome(Status.STOPPED, cut_off=self._cut_off, is_incomplete=is_incomplete)
 
     def _open(self) -> None:
+        from moldau.spark.options import DEFAULTS_VARIABLE
+
         request = self._request
         self._observer.phase("Starting Spark")
         worker = check_workers(
@@ -230,6 +236,8 @@ class Runner:
         os.environ["PYTHONPATH"] = os.pathsep.join(
             filter(None, (str(request.project.root), os.environ.get("PYTHONPATH")))
         )
+        # For SQL, whose options nobody sees before Spark does.
+        os.environ[DEFAULTS_VARIABLE] = json.dumps(self._defaults())
         self._session = open_session(
             spark_settings(request.project, self._directory, master=request.master, given=request.conf),
             worker_python=worker.path,
@@ -268,6 +276,9 @@ class Runner:
             functions.call(self._request.project, session.spark)
             self._queries_were_seen = bool(setup.queries)
             self._started = tuple(setup.names)
+            self.findings += [
+                Finding("SQL", Level.OK, f"Not run, as it may write: {text}") for text in setup.left_out
+            ]
             functions.wait_for_queries(setup.queries, is_stopping=self._stop.is_set, sleep=self._is_over.wait)
 
     def _work_on_graph(self, session: Session) -> None:
@@ -300,23 +311,34 @@ class Runner:
             trigger = {"availableNow": True}
         elif request.interval_s is not None:
             trigger = {"processingTime": f"{request.interval_s} seconds"}
-        defaults = {f"kafka.{name}": value for name, value in request.client_settings.items()}
         return Setup(
             name=request.project.name,
             checkpoints=self._directory.checkpoints,
-            defaults={"kafka.bootstrap.servers": request.cluster.servers, **defaults},
+            defaults=self._defaults(),
             stream_defaults={"groupIdPrefix": request.project.name},
             trigger=trigger,
             is_dry=request.is_dry,
             on_access=self._saw,
         )
 
+    def _defaults(self) -> Mapping[str, str]:
+        """Options of the format moldau, for what the pipeline does not say itself."""
+        given = {f"kafka.{name}": value for name, value in self._request.client_settings.items()}
+        return {"kafka.bootstrap.servers": self._request.cluster.servers, **given}
+
     def _saw(self, access: Access) -> None:
         # What is done for each batch finds out by itself, and waits for a broker that is away for a moment.
         is_new = access not in self._accesses
         if is_new and (access.is_stream or not self._started):
             self._accesses.append(access)
-            first_problem(check_access(access))
+            first_problem(check_access(access), warned=self._warn)
+
+    def _warn(self, finding: Finding) -> None:
+        # What the files say, and what the pipeline does then, is often the same.
+        if finding not in self.findings:
+            self.findings.append(finding)
+            if not self._request.is_dry:
+                self._observer.note(f"{finding.detail} {finding.fix}".strip())
 
     def _told(self, event: str) -> None:
         if self._request.is_verbose:
@@ -425,7 +447,17 @@ class Runner:
     def _settle(self, session: Session) -> None:
         deadline_s = time.monotonic() + self._request.stop_timeout_s
         self._cut_off = tuple(
-            finish_batches(session.java_session, deadline_s=deadline_s, is_over=lambda: not self._is_updating)
+            finish_batches(
+                session.java_session,
+                deadline_s=deadline_s,
+                is_over=lambda: not self._is_updating,
+                unanswered=self._tell_unanswered,
+            )
+        )
+
+    def _tell_unanswered(self, query: str) -> None:
+        self._observer.note(
+            f"{query_name(query)} got no answer from what it reads, and was ended with nothing under way."
         )
 
     def _finish_others(self) -> None:
@@ -488,6 +520,7 @@ class Runner:
         while not self._is_over.wait(_TICK_S):
             ticks += 1
             if ticks % _TICKS_PER_LOG_ENDS == 0:
+                self._find_positions()
                 ends = ends or self._log_ends()
                 if ends is not None:
                     with self._progress_lock:
@@ -500,6 +533,22 @@ class Runner:
                 self._observer.refresh(self._progress)
         if ends is not None:
             ends.close()
+
+    def _find_positions(self) -> None:
+        """Until the first micro-batch of a query is done, only its checkpoint says how far it is."""
+        with self._progress_lock:
+            unknown = self._progress.unknown()
+        session = self._session
+        if not unknown or session is None:
+            return
+        # Spark may be on its way out.
+        with contextlib.suppress(Exception):
+            for query in active_queries(session.java_session):
+                name = query_name(query.name() or query.id())
+                if name in unknown:
+                    found = logged(query)
+                    with self._progress_lock:
+                        self._progress.resumed(name, found)
 
     def _log_ends(self) -> LogEnds | None:
         """Who tells the lag, if all that is read is in one cluster."""
