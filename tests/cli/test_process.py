@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from cli.conftest import Cli
+from cli.conftest import Cli, JsonOf
 from click.testing import CliRunner
 from clients.broker_process import BrokerProcess
 
@@ -51,6 +51,59 @@ def test_following_goes_on_as_records_come_until_it_is_interrupted(
         _, stderr = process.communicate(timeout=30)
     assert process.returncode == 130
     assert stderr == "\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize("command", ["consume {} -f -g {}", "kafka-console-consumer --topic {} --group {}"])
+def test_a_member_that_is_told_to_end_leaves_its_group_first(
+    cli: Cli, json_of: JsonOf, log: str, broker: BrokerProcess, command: str, number: signal.Signals
+) -> None:
+    group = f"group-of-{log}"[:200]
+    # Were the session just to run out, the next one would wait for longer than this test may take.
+    beginning = ["--from", "beginning"] if command.startswith("consume") else ["--from-beginning"]
+    cli("produce", log, "before")
+    with started(broker, *command.format(log, group).split(), *beginning) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "before\n"
+        process.send_signal(number)
+        _, stderr = process.communicate(timeout=30)
+    assert process.returncode == 128 + number
+    assert "Traceback" not in stderr
+    (described,) = json_of("group", "describe", group)
+    assert (described["state"], described["members"]) == ("Empty", [])
+
+
+def test_a_signal_that_is_ignored_stays_so(cli: Cli, log: str, broker: BrokerProcess) -> None:
+    script = (
+        "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\nfrom moldau.__main__ import run; run()"
+    )
+    command = [sys.executable, "-c", script, "consume", log, "-f", "--from", "beginning"]
+    cli("produce", log, "before")
+    with subprocess.Popen(command, env=environment(broker), stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "before\n"
+        process.send_signal(signal.SIGHUP)
+        cli("produce", log, "after")
+        assert process.stdout.readline() == "after\n"
+        process.terminate()
+        assert process.wait(timeout=30) == 128 + signal.SIGTERM
+
+
+@pytest.mark.parametrize("module", ["click", "moldau.cli", "moldau.cli.version"])
+def test_whoever_interrupts_a_command_that_is_being_loaded_gets_no_complaint(module: str) -> None:
+    script = f"""
+import sys
+class Interrupted:
+    def find_spec(self, name, *rest):
+        if name == {module!r}:
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupted())
+from moldau.__main__ import run
+run()
+"""
+    command = [sys.executable, "-c", script, "version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", "")
 
 
 def test_a_reader_that_has_enough_ends_it_quietly(cli: Cli, log: str, broker: BrokerProcess) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import sys
+import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,6 +26,10 @@ PORT: Final = 9092
 BOOTSTRAP: Final = f"127.0.0.1:{PORT}"
 BOOTSTRAP_VARIABLES: Final = ("MOLDAU_BOOTSTRAP_SERVER", "KAFKA_BOOTSTRAP_SERVERS")
 TIMEOUT_S: Final = 30.0
+
+# Whoever ends a command by these lets it leave first, as Ctrl-C does: a group, say, whose partitions nobody
+# would read until the session of a member that just vanished is over.
+END_SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
 
 _SETTINGS = "moldau.settings"
 _TIMEOUT = "moldau.timeout"
@@ -64,11 +71,49 @@ def run(target: Target, work: Callable[[Client], Coroutine[object, object, T]]) 
     from moldau.world.real import run as run_on_a_loop
 
     async def connected() -> T:
-        async with connect(target.bootstrap_servers, **client_settings(target)) as client:
-            return await work(client)
+        with ended_by_signals():
+            async with connect(target.bootstrap_servers, **client_settings(target)) as client:
+                return await work(client)
 
     with one_line_errors():
         return run_on_a_loop(connected())
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """A block of the current task that a signal cancels; the command then ends with the shell's code for it.
+
+    A second signal ends the process at once.
+    """
+    import asyncio
+
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None, "a coroutine runs in a task"
+    received: signal.Signals | None = None
+
+    def stop(number: signal.Signals) -> None:
+        nonlocal received
+        received = number
+        forget()
+        task.cancel()
+
+    def forget() -> None:
+        for number in heard:
+            loop.remove_signal_handler(number)
+
+    # Other threads hear no signals, and what is ignored, as under nohup, stays so.
+    is_main = threading.current_thread() is threading.main_thread()
+    heard = [number for number in END_SIGNALS if is_main and signal.getsignal(number) is signal.SIG_DFL]
+    for number in heard:
+        loop.add_signal_handler(number, stop, number)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if received is None:
+            raise
+        sys.exit(128 + received)
+    finally:
+        forget()
 
 
 def client_settings(target: Target) -> dict[str, SettingValue]:
