@@ -161,25 +161,53 @@ def test_writing_is_interrupted_without_a_complaint(log: str, broker: BrokerProc
         assert process.stderr.read() == "\n"
 
 
-def test_what_listens_there_may_not_be_a_broker() -> None:
+@pytest.mark.parametrize("words", [["topic", "list"], ["produce", "orders", "x"]])
+def test_what_listens_there_may_not_be_a_broker(words: list[str]) -> None:
     import socket
     import threading
 
     def answer(server: socket.socket) -> None:
-        connection, _ = server.accept()
-        with connection:
-            connection.recv(1000)
-            connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = server.accept()
+                with connection:
+                    connection.recv(1000)
+                    connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         thread = threading.Thread(target=answer, args=(server,))
         thread.start()
         address = f"127.0.0.1:{server.getsockname()[1]}"
-        result = CliRunner().invoke(main, ["topic", "list", "-b", address])
+        result = CliRunner().invoke(main, [*words, "-b", address])
+        server.shutdown(socket.SHUT_RDWR)
         thread.join()
-    assert result.exit_code in (1, 5)
+    assert result.exit_code == 5
     assert result.stderr.startswith("Error: ")
     assert result.stderr.count("\n") == 1
+    assert result.stderr.count(address) == 1
+
+
+@pytest.mark.parametrize("words", [["topic", "list"], ["produce", "orders", "x"]])
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_who_cannot_be_reached_is_told_of_once_with_the_reason_of_the_system(
+    words: list[str], host: str
+) -> None:
+    result = CliRunner().invoke(main, [*words, "-b", f"{host}:1"])
+    assert result.exit_code == 5
+    assert result.stderr == (
+        f"Error: No broker could be reached. Tried {host}:1: Connection refused. Is it running there? -b says"
+        " where to look.\n"
+    )
+
+
+def test_tls_where_none_is_spoken_is_told_of_with_a_reason(cli: Cli, broker: BrokerProcess) -> None:
+    result = cli("topic", "list", "-X", "security.protocol=SSL", exit_code=5)
+    assert f"Tried {broker.address}: the connection was ended while TLS was being agreed on" in result.stderr
+
+
+def test_a_setting_that_is_not_there_is_named_as_it_was_typed(cli: Cli) -> None:
+    result = cli("topic", "list", "-X", "foo.bar=1", exit_code=2)
+    assert "There is no client setting 'foo.bar'." in result.stderr
 
 
 def test_who_does_not_answer_is_not_waited_for() -> None:

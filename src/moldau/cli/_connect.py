@@ -126,7 +126,8 @@ def client_settings(target: Target) -> dict[str, SettingValue]:
         "request_timeout_ms": timeout_ms,
         "socket_connection_setup_timeout_ms": min(timeout_ms, 10_000),
     }
-    return waits | {name.replace(".", "_"): value for name, value in target.settings.items()}
+    # By the names that were typed, which complaints then repeat.
+    return {**waits, **target.settings}
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from moldau.cli._probe import (
+    ENDED_AFTER_HANDSHAKE,
     REFUSED,
     TIMED_OUT,
     Answers,
@@ -175,9 +176,18 @@ def _how_to_get_in(place: Place, reasons: list[str]) -> str:
     return "Look at the network between here and there."
 
 
+_HOW_TO_SHOW: Final = (
+    "The broker wants a certificate of the client (ssl.client.auth=required), from an authority in its"
+    " ssl.truststore: -X ssl.keystore.location=client.pem, a file with the key and the certificate, or"
+    " -X ssl.certificate.location=client.crt -X ssl.key.location=client.key"
+)
+
+
 def _how_to_be_trusted(why: str) -> str:
     if "certificate required" in why or "bad certificate" in why or "handshake failure" in why:
-        return "The broker wants a certificate of the client (ssl.client.auth=required)."
+        return _HOW_TO_SHOW
+    if why == ENDED_AFTER_HANDSHAKE:
+        return f"Brokers do that to clients whose certificate they miss, or do not trust. {_HOW_TO_SHOW}"
     if "mismatch" in why.lower() or "not valid for" in why.lower():
         return (
             "Connect with a name that is in the broker's certificate, or have one issued whose subjectAltName"

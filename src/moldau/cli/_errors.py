@@ -112,12 +112,14 @@ def one_line_errors() -> Iterator[None]:
     """Turn what a cluster or the way to it can cause into a Failure; a mistake of ours stays a traceback."""
     from moldau.client.errors import ClientError, Unreachable
     from moldau.model.settings.setting import InvalidSetting
-    from moldau.world.ports import ConnectionLost
+    from moldau.world.ports import ConnectionLost, InvalidTls
 
     try:
         yield
     except InvalidSetting as error:
         raise click.UsageError(error.message) from error
+    except InvalidTls as error:
+        raise Failure(str(error)) from error
     except Unreachable as error:
         raise unreachable(error.message) from error
     except ClientError as error:

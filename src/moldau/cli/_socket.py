@@ -99,7 +99,7 @@ class SocketConnection:
                 f"The broker at {self._name} did not answer within {self._timeout_s:g} s."
             ) from None
         except MalformedMessage as error:
-            raise Failure(
+            raise OutOfReach(
                 f"What listens at {self._name} does not speak Kafka's protocol: {error}."
             ) from error
         except OSError as error:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
+import socket
 import ssl
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -28,6 +30,8 @@ QUEUE_BYTES_LOW = 16 * 1024
 RECEIVE_BYTES_HINT = 64 * 1024
 # How many clients may knock at once, say after a restart, before some have to knock again.
 BACKLOG = 1024
+
+_NUMBER = re.compile(r"\[Errno (\d+)\]")
 
 
 class RealNetwork:
@@ -61,9 +65,9 @@ class RealNetwork:
                     lambda: RealConnection(receiver), address.host, address.port, ssl=self._client_tls
                 )
         except TimeoutError:
-            raise ConnectionLost(f"{address} does not answer") from None
+            raise ConnectionLost(f"{address}: no answer within {CONNECT_TIMEOUT_MS // 1000} s") from None
         except OSError as error:
-            raise ConnectionLost(f"{address}: {error.strerror or error}") from error
+            raise ConnectionLost(f"{address}: {_why(error, is_tls=self._client_tls is not None)}") from error
         return connection
 
 
@@ -214,7 +218,11 @@ class RealConnection(asyncio.BufferedProtocol):
         self._outbox.clear()
         self._queue.clear()
         self._queued_bytes = 0
-        self._receiver.disconnected(exc and ConnectionLost(f"{self.peer}: {exc}"))
+        if exc is None:
+            self._receiver.disconnected(None)
+        else:
+            why = _why(exc, is_tls=False) if isinstance(exc, OSError) else str(exc)
+            self._receiver.disconnected(ConnectionLost(f"{self.peer}: {why}"))
 
     # ------------------------------------------------------------ within
 
@@ -325,6 +333,23 @@ class RealConnection(asyncio.BufferedProtocol):
         elif not is_full and self._is_sender_paused:
             self._is_sender_paused = False
             self._receiver.resume_sending()
+
+
+def _why(error: OSError, *, is_tls: bool) -> str:
+    """Why nobody could be connected to, in the system's words."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"certificate verify failed: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        return f"TLS failed: {error.reason.lower().replace('_', ' ') if error.reason else error}"
+    if isinstance(error, socket.gaierror):
+        return error.strerror or str(error)
+    # Instead of the system's words asyncio gives the address, or all of that for each address of a name.
+    number = error.errno or next(map(int, _NUMBER.findall(str(error))), None)
+    if number is not None:
+        return os.strerror(number)
+    if is_tls and isinstance(error, ConnectionError):
+        return "the connection was ended while TLS was being agreed on; perhaps TLS is not spoken there"
+    return str(error) or type(error).__name__
 
 
 def _subject_of_client(tls: ssl.SSLObject | None) -> str | None:
