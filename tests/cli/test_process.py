@@ -117,6 +117,51 @@ def test_a_reader_that_has_enough_ends_it_quietly(cli: Cli, log: str, broker: Br
     assert process.returncode == 0
 
 
+def test_what_is_written_does_not_end_with_who_reads_of_it(
+    cli: Cli, log: str, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    lines = tmp_path / "lines"
+    lines.write_text("".join(f"{number}\n" for number in range(50_000)))
+    with (
+        lines.open() as stdin,
+        subprocess.Popen(
+            [*MOLDAU, "produce", log, "-o", "json"],
+            env=environment(broker),
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process,
+    ):
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert '"offset":0,' in process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 0
+    assert cli("consume", log, "--from", "-1").stdout == "49999\n"
+
+
+@pytest.mark.parametrize(
+    "words", ["topic list", "version", "consume {}", "kafka-topics --list", "produce {} x -o json"]
+)
+def test_no_room_for_what_is_printed_is_one_line(
+    cli: Cli, log: str, broker: BrokerProcess, words: str
+) -> None:
+    cli("produce", log, "x")
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [*MOLDAU, *words.format(log).split()],
+            env=environment(broker),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    said = "Error: What is to be printed cannot be written: No space left on device.\n"
+    assert (done.returncode, done.stderr) == (1, said)
+
+
 def test_lines_are_written_as_they_are_typed(cli: Cli, log: str, broker: BrokerProcess) -> None:
     with started(broker, "produce", log, "-o", "json") as process:
         assert process.stdin is not None
@@ -203,6 +248,60 @@ def test_who_cannot_be_reached_is_told_of_once_with_the_reason_of_the_system(
 def test_tls_where_none_is_spoken_is_told_of_with_a_reason(cli: Cli, broker: BrokerProcess) -> None:
     result = cli("topic", "list", "-X", "security.protocol=SSL", exit_code=5)
     assert f"Tried {broker.address}: the connection was ended while TLS was being agreed on" in result.stderr
+
+
+@pytest.mark.parametrize("name", ["PLAINTEXT", "EXTERNAL_1"])
+def test_an_address_may_be_written_as_a_listener_is(cli: Cli, broker: BrokerProcess, name: str) -> None:
+    cli("topic", "list", "-b", f"{name}://{broker.address}, {broker.address}")
+    cli("kafka-topics", "--list", "--bootstrap-server", f"{name}://{broker.address}")
+
+
+@pytest.mark.parametrize("words", [["topic", "list", "-b"], ["doctor"]])
+def test_an_address_of_a_web_page_is_none_of_a_broker(words: list[str]) -> None:
+    result = CliRunner().invoke(main, [*words, "http://127.0.0.1:9644"])
+    assert result.exit_code == 2
+    assert "'http://127.0.0.1:9644' is the address of web pages; a broker's is host:port." in result.stderr
+
+
+HUGE = 10**20
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        f"topic create x -p {2**31}",
+        f"topic create x -r {2**15}",
+        f"topic add-partitions {{}} --total {HUGE}",
+        f"topic trim {{}} --before @{HUGE} --yes",
+        f"produce {{}} x --timestamp {HUGE}",
+        f"consume {{}} --from @{HUGE}",
+        f"consume {{}} --from {HUGE}",
+        f"group seek g --topic {{}} --to @{HUGE}",
+        "topic list --timeout 1e300",
+        "topic list --timeout nan",
+    ],
+)
+def test_a_number_that_no_request_can_say_is_wrong_usage(cli: Cli, log: str, words: str) -> None:
+    result = cli(*words.format(log).split(), exit_code=2)
+    assert isinstance(result.exception, SystemExit)
+    assert "Error: " in result.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        f"kafka-topics --create --topic x --partitions {HUGE}",
+        f"kafka-topics --create --topic x --replica-assignment {HUGE}",
+        f"kafka-topics --describe --topic {{}} --partition-size-limit-per-response {HUGE}",
+        f"kafka-get-offsets --topic {{}} --time {HUGE}",
+        f"kafka-console-consumer --topic {{}} --partition 0 --offset {HUGE}",
+        "kafka-configs --alter --entity-type brokers --entity-name abc --add-config log.retention.ms=4",
+    ],
+)
+def test_a_number_that_no_request_can_say_fails_a_tool_of_kafka(cli: Cli, log: str, words: str) -> None:
+    result = cli(*words.format(log).split(), exit_code=1)
+    assert isinstance(result.exception, SystemExit)
+    assert "Error: " in result.stderr
 
 
 def test_a_setting_that_is_not_there_is_named_as_it_was_typed(cli: Cli) -> None:

@@ -26,6 +26,7 @@ PORT: Final = 9092
 BOOTSTRAP: Final = f"127.0.0.1:{PORT}"
 BOOTSTRAP_VARIABLES: Final = ("MOLDAU_BOOTSTRAP_SERVER", "KAFKA_BOOTSTRAP_SERVERS")
 TIMEOUT_S: Final = 30.0
+TIMEOUT_S_MAX: Final = (2**31 - 1) // 1000
 
 # Whoever ends a command by these lets it leave first, as Ctrl-C does: a group, say, whose partitions nobody
 # would read until the session of a member that just vanished is over.
@@ -146,14 +147,17 @@ def asking(target: Target) -> Iterator[Ask]:
 
 
 def parse_bootstrap(text: str) -> tuple[tuple[str, int], ...]:
-    """`host:port,host`; without a port it is Kafka's."""
+    """`host:port,host`; the port may be left out, and `PLAINTEXT://` stand before it, as before listeners."""
     found = []
-    for part in filter(None, (part.strip() for part in text.split(","))):
+    for entry in filter(None, (entry.strip() for entry in text.split(","))):
+        listener, _, part = entry.rpartition("://")
+        if listener.lower() in ("http", "https"):
+            raise click.BadParameter(f"'{entry}' is the address of web pages; a broker's is host:port.")
         host, colon, port = part.rpartition(":")
         if not colon or part.endswith("]"):
             host, port = part, str(PORT)
         if not host or not port.isascii() or not port.isdigit() or int(port) > 0xFFFF:
-            raise click.BadParameter(f"'{part}' is not host:port.")
+            raise click.BadParameter(f"'{entry}' is not host:port.")
         found.append((host.removeprefix("[").removesuffix("]"), int(port)))
     if not found:
         raise click.BadParameter("it names no address.")
@@ -213,6 +217,11 @@ def _keep_settings(ctx: click.Context, parameter: click.Parameter, texts: tuple[
 
 
 def _keep_timeout(ctx: click.Context, parameter: click.Parameter, seconds: float) -> None:
+    # No range excludes NaN.
+    if not seconds <= TIMEOUT_S_MAX:
+        raise click.BadParameter(
+            f"{seconds:g} is too long: at most {TIMEOUT_S_MAX} can be said in a request."
+        )
     ctx.meta[_TIMEOUT] = seconds
 
 

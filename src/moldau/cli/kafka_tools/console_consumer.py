@@ -17,7 +17,7 @@ from moldau.cli._groups import read_as_member
 from moldau.cli._output import note
 from moldau.cli._positions import Beginning, End, offsets_at, spans
 from moldau.cli._reading import read
-from moldau.cli._records import Formatter
+from moldau.cli._records import INT64_MAX, Formatter
 from moldau.cli.kafka_tools._tool import (
     KafkaTool,
     connection_options,
@@ -264,7 +264,7 @@ def parse_offset(text: str) -> int | Beginning | End:
             return Beginning()
         case "latest":
             return End()
-    if not text.isascii() or not text.isdigit():
+    if not text.isascii() or not text.isdigit() or int(text) > INT64_MAX:
         raise click.UsageError(
             f"The provided offset value '{text}' is incorrect. Valid values are 'earliest', 'latest', or a"
             " non-negative long."
