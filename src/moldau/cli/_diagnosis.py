@@ -23,6 +23,7 @@ from moldau.cli._probe import (
     WantsPlaintext,
     WantsTls,
 )
+from moldau.wire.compiled import HOW_TO_REBUILD
 from moldau.wire.messages import ApiKey
 
 Status = Literal["ok", "warning", "problem"]
@@ -309,10 +310,18 @@ def of_internal_topics(factors: Mapping[str, int], broker_count: int) -> Finding
 # ---------------------------------------------------------------- this machine
 
 
-def of_kernel(name: Literal["compiled", "pure"], what: str) -> Finding:
-    """Whether the fast twin of some code is in use here."""
+def of_kernel(name: Literal["compiled", "pure"], what: str, *, stale: str | None = None) -> Finding:
+    """Whether the fast twin of some code is in use here; `stale` says why one that is there is not."""
     if name == "compiled":
         return ok(what, "The compiled one is in use.", section=INSTALLATION)
+    if stale is not None:
+        return warning(
+            what,
+            "The one in pure Python is in use, which is many times slower. There is a compiled one, but"
+            f" {stale}.",
+            f"In the directory of the sources, {HOW_TO_REBUILD}.",
+            section=INSTALLATION,
+        )
     return warning(
         what,
         "The one in pure Python is in use, which is many times slower.",

@@ -98,6 +98,8 @@ def command(target: Target, address: str | None, output: str) -> None:
 def installation() -> list[Finding]:
     """What is installed here."""
     from moldau.cli.version import OPTIONAL_LIBRARIES, installed
+    from moldau.wire import compiler
+    from moldau.wire.records import kernel
 
     versions = installed()
     present = [f"{name} {version}" for name, version in versions["libraries"].items() if version]
@@ -110,8 +112,8 @@ def installation() -> list[Finding]:
             f"Moldau {moldau.__version__} on Python {versions['python']}, in {moldau.__path__[0]}.",
             section=INSTALLATION,
         ),
-        of_kernel(versions["kernel"], "record kernel"),
-        of_kernel(versions["decoder"], "message decoder"),
+        of_kernel(versions["kernel"], "record kernel", stale=kernel.STALE),
+        of_kernel(versions["decoder"], "message decoder", stale=compiler.STALE),
         ok(
             "libraries",
             f"{', '.join(present) or 'None of those that are optional'}.{extras}",
