@@ -8,7 +8,7 @@ import re
 import socket
 import ssl
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from moldau.world.ports import Address, Buffer, ConnectionLost, FileSlice, Receiver, ServerTls
 from moldau.world.real.disk import RealFile
@@ -35,10 +35,19 @@ _NUMBER = re.compile(r"\[Errno (\d+)\]")
 
 
 class RealNetwork:
-    """Sockets; with TLS at listeners that are given it, and to all peers if there is a context for them."""
+    """Sockets; with TLS at listeners that are given it, and to all peers if there is a context for them.
 
-    def __init__(self, *, client_tls: ssl.SSLContext | None = None) -> None:
+    `held` are sockets that listen already, for whoever must be sure of a port before it is listened at here.
+    """
+
+    def __init__(
+        self,
+        *,
+        client_tls: ssl.SSLContext | None = None,
+        held: Mapping[Address, socket.socket] | None = None,
+    ) -> None:
         self._client_tls = client_tls
+        self._held = dict(held or {})
 
     async def listen(
         self, address: Address, accept: Callable[[], Receiver], *, tls: ServerTls | None = None
@@ -47,13 +56,19 @@ class RealNetwork:
 
         Port 0 is any free one, an empty host means all interfaces.
         """
-        server = await asyncio.get_running_loop().create_server(
-            lambda: RealConnection(accept()),
-            address.host or None,
-            address.port,
-            ssl=None if tls is None else server_context(tls),
-            backlog=BACKLOG,
-        )
+        loop, context = asyncio.get_running_loop(), None if tls is None else server_context(tls)
+        if (held := self._held.pop(address, None)) is not None:
+            server = await loop.create_server(
+                lambda: RealConnection(accept()), sock=held, ssl=context, backlog=BACKLOG
+            )
+        else:
+            server = await loop.create_server(
+                lambda: RealConnection(accept()),
+                address.host or None,
+                address.port,
+                ssl=context,
+                backlog=BACKLOG,
+            )
         port = server.sockets[0].getsockname()[1]
         return RealListener(Address(address.host, port), server)
 
