@@ -72,7 +72,7 @@ clean:  ## Remove the environment, caches and everything built
 # The stamps: an install happens only when what it depends on has changed. The test environment can do all that
 # the base one can, and the demo's.
 
-$(VENV)/.base: $(VENV)/.created pyproject.toml $(KERNEL_C)
+$(VENV)/.base: $(VENV)/.created pyproject.toml setup.py $(KERNEL_C)
 	@echo "== installing moldau into $(VENV)"
 	@$(BIN)/python -m pip install --quiet --editable '.[arrow]'
 	@touch $@
@@ -85,12 +85,12 @@ $(VENV)/.demo: $(VENV)/.base
 	@$(BIN)/python -m pip install --editable '.[demo]'
 	@touch $@
 
-$(VENV)/.test: $(VENV)/.created pyproject.toml $(KERNEL_C)
+$(VENV)/.test: $(VENV)/.created pyproject.toml setup.py $(KERNEL_C)
 	@echo "== installing moldau and its test tools into $(VENV) (some minutes the first time, for Spark is among them)"
 	@$(BIN)/python -m pip install --quiet --editable '.[arrow,test]'
 	@touch $@ $(VENV)/.base $(VENV)/.demo
 
-$(VENV)/.bench: $(VENV)/.created pyproject.toml $(KERNEL_C)
+$(VENV)/.bench: $(VENV)/.created pyproject.toml setup.py $(KERNEL_C)
 	@echo "== installing moldau and what it is measured with into $(VENV)"
 	@$(BIN)/python -m pip install --quiet --editable '.[bench]'
 	@touch $@ $(VENV)/.base

@@ -1,5 +1,17 @@
 """`python -m moldau` is the `moldau` command."""
 
-from moldau.cli import main
+import sys
 
-main(prog_name="moldau")
+
+def run() -> None:
+    """Run the command; who interrupts it while it is still being loaded gets no complaint either."""
+    try:
+        from moldau.cli import main
+
+        main(prog_name="moldau")
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    run()

@@ -23,7 +23,8 @@ from clients.raw_client import RawClient
 from prometheus_client.parser import text_string_to_metric_families
 
 from moldau.cli import main
-from moldau.cli.dev import free_port, has_other_files
+from moldau.cli.dev import has_other_files, held_port
+from moldau.testing.ports import ReservedPort
 from moldau.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 MOLDAU = [sys.executable, "-m", "moldau"]
@@ -196,13 +197,77 @@ def test_a_directory_that_was_formatted_halfway_is_no_obstacle(tmp_path: Path, n
 def test_a_port_that_is_taken_is_replaced_unless_it_was_asked_for(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         taken = server.getsockname()[1]
-        found = free_port(None, taken)
-        assert found not in (0, taken)
+        with held_port(None, taken) as instead:
+            found = instead.getsockname()[1]
+            assert found not in (0, taken)
         with pytest.raises(click.ClickException):
-            free_port(taken, found)
+            held_port(taken, found)
         line = refused("--dir", tmp_path / "data", "--port", taken)
         assert line == f"Error: Port {taken} cannot be had: Address already in use."
-    assert free_port(None, found) == found
+    with held_port(None, found) as usual:
+        assert usual.getsockname()[1] == found
+        # Nobody else gets it, although it is not served yet.
+        with held_port(None, found) as other:
+            assert other.getsockname()[1] != found
+
+
+def test_several_that_start_together_have_a_port_each(tmp_path: Path) -> None:
+    environment = {**os.environ, **SURROUNDINGS}
+    started = [
+        subprocess.Popen(
+            [*MOLDAU, "dev", "--dir", str(tmp_path / name)],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for name in "abc"
+    ]
+    try:
+        addresses = [Dev(process).address for process in started]
+        assert len(set(addresses)) == len(started)
+    finally:
+        for process in started:
+            process.kill()
+            process.communicate()
+
+
+def test_what_is_said_fits_listeners_and_directories_that_were_overridden(tmp_path: Path) -> None:
+    ports = [ReservedPort() for _ in range(3)]
+    clients, inside, controller = (port.address for port in ports)
+    overrides = {
+        "listeners": f"INSIDE://{inside},CLIENTS://{clients},CONTROLLER://{controller}",
+        "listener.security.protocol.map": "INSIDE:PLAINTEXT,CLIENTS:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": "INSIDE",
+        "controller.quorum.bootstrap.servers": controller,
+        "log.dirs": "elsewhere",
+    }
+    # What lies in a directory that is not used is no obstacle.
+    (tmp_path / "moldau-data").mkdir()
+    (tmp_path / "moldau-data" / "thesis.txt").write_text("")
+    options = [word for name, text in overrides.items() for word in ("--override", f"{name}={text}")]
+    with dev(tmp_path, *options) as broker:
+        assert f"its data in elsewhere. Connect to {inside}\n" in broker.said
+        assert (
+            broker.stop()
+            == "Stopped. The data is in elsewhere; moldau dev --dir elsewhere goes on from there.\n"
+        )
+    for port in ports:
+        port.close()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.txt").write_text("")
+    line = refused("--port", 0, "--override", f"log.dirs={tmp_path / 'other'}")
+    assert line == f"Error: The directory {tmp_path / 'other'} has other files in it: --dir names another."
+
+
+def test_whoever_wants_to_be_reached_from_elsewhere_is_sent_to_the_command_that_can(tmp_path: Path) -> None:
+    overrides = [
+        "listeners=PLAINTEXT://0.0.0.0:0,CONTROLLER://127.0.0.1:0",
+        "advertised.listeners=PLAINTEXT://x:1",
+    ]
+    options = [word for each in overrides for word in ("--override", each)]
+    line = refused("--dir", tmp_path / "data", "--port", 0, *options)
+    assert line.endswith("let it listen at localhost, or use moldau start, which has --insecure.")
 
 
 @pytest.mark.parametrize(

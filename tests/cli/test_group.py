@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import select
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,6 +44,33 @@ def member(broker: BrokerProcess, group: str, topic: str) -> Iterator[BlockingGr
         while not consumer.assignment():
             consumer.poll(timeout_ms=100)
         yield consumer
+
+
+@pytest.mark.parametrize("start", ["beginning", "end", None])
+def test_whoever_follows_in_a_new_group_begins_at_the_end_unless_told_otherwise(
+    broker: BrokerProcess, cli: Cli, log: str, start: str | None
+) -> None:
+    group = f"group-of-{log}"[:200]
+    cli("produce", log, "before")
+    words = ["consume", log, "-f", "--group", group, "-b", broker.address]
+    words += [] if start is None else ["--from", start]
+    with subprocess.Popen(
+        [sys.executable, "-m", "moldau", *words], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        if start != "beginning":
+            write_until_read(cli, log, process)
+        else:
+            assert process.stdout.readline() == "before\n"
+        process.terminate()
+
+
+def write_until_read(cli: Cli, log: str, process: subprocess.Popen[str]) -> None:
+    """Write until something of that is printed, and nothing that was there before."""
+    assert process.stdout is not None
+    while not select.select([process.stdout], [], [], 0.2)[0]:
+        cli("produce", log, "after")
+    assert process.stdout.readline() == "after\n"
 
 
 def test_a_group_goes_on_where_it_has_committed_and_shows_its_lag(

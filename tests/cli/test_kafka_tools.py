@@ -434,6 +434,72 @@ def test_a_group_goes_on_where_it_has_committed(cli: Cli, log: str) -> None:
     assert cli(*words, "--max-messages", "1").stdout == "c\n"
 
 
+@pytest.mark.parametrize("is_in_file", [True, False])
+def test_a_consumer_joins_the_group_that_its_properties_name(
+    cli: Cli, log: str, tmp_path: Path, is_in_file: bool
+) -> None:
+    group = f"g-{log}"[:200]
+    properties = {"group.id": group, "auto.offset.reset": "earliest"}
+    words = ["kafka-console-consumer", "--topic", log]
+    if is_in_file:
+        path = tmp_path / "consumer.properties"
+        path.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+        words += ["--consumer.config", str(path)]
+    else:
+        words += [f"--consumer-property={name}={value}" for name, value in properties.items()]
+    cli("produce", log, "a", "b", "c")
+    read = cli(*words, "--max-messages", "2")
+    assert (read.stdout, read.stderr) == ("a\nb\n", "Processed a total of 2 messages\n")
+    listed = cli("kafka-consumer-groups", "--list").stdout.splitlines()
+    assert group in listed
+    assert cli(*words, "--max-messages", "1").stdout == "c\n"
+    refused = cli(*words, "--group", "another", exit_code=1)
+    assert f"do not match. Detected group ids: 'another', '{group}'" in refused.stderr
+    refused = cli(*words, "--partition", "0", exit_code=1)
+    assert "Options group and partition cannot be specified together." in refused.stderr
+
+
+def test_a_group_commits_nothing_where_its_properties_say_so(cli: Cli, log: str) -> None:
+    cli("produce", log, "a", "b")
+    words = ["kafka-console-consumer", "--topic", log, "--group", f"g-{log}"[:200], "--from-beginning"]
+    words += ["--max-messages", "1", "--consumer-property", "enable.auto.commit=false"]
+    assert cli(*words).stdout == cli(*words).stdout == "a\n"
+
+
+def test_a_consumer_begins_where_its_properties_say(cli: Cli, log: str) -> None:
+    cli("produce", log, "a", "b")
+    words = ["kafka-console-consumer", "--topic", log, "--timeout-ms", "1000", "--consumer-property"]
+    assert cli(*words, "auto.offset.reset=earliest").stdout == "a\nb\n"
+    assert cli(*words, "auto.offset.reset=latest").stdout == ""
+    assert cli(*words, "auto.offset.reset=latest", "--from-beginning", exit_code=1).stderr == (
+        "Error: Can't simultaneously specify --from-beginning and 'auto.offset.reset=latest', please remove"
+        " one option\n"
+    )
+    assert "auto.offset.reset is none" in cli(*words, "auto.offset.reset=none", exit_code=1).stderr
+    assert "must be one of earliest" in cli(*words, "auto.offset.reset=soon", exit_code=1).stderr
+
+
+def test_a_consumer_that_begins_beyond_the_end_is_moved_as_the_policy_says(cli: Cli, log: str) -> None:
+    cli("produce", log, "a", "b")
+    words = ["kafka-console-consumer", "--topic", log, "--partition", "0", "--offset", "1000"]
+    assert cli(*words, "--timeout-ms", "1000").stdout == ""
+    earliest = ["--consumer-property", "auto.offset.reset=earliest", "--max-messages", "2"]
+    assert cli(*words, *earliest).stdout == "a\nb\n"
+    none = ["--consumer-property", "auto.offset.reset=none", "--timeout-ms", "30000"]
+    assert "OFFSET_OUT_OF_RANGE" in cli(*words, *none, exit_code=1).stderr
+
+
+def test_a_consumer_has_the_isolation_level_of_its_properties(cli: Cli, log: str) -> None:
+    cli("produce", log, "a")
+    words = ["kafka-console-consumer", "--topic", log, "--from-beginning", "--max-messages", "1"]
+    words.append("--consumer-property")
+    assert cli(*words, "isolation.level=read_committed").stdout == "a\n"
+    refused = cli(*words, "isolation.level=serializable", exit_code=1)
+    assert "isolation.level is 'serializable', which must be one of read_uncommitted" in refused.stderr
+    flag = ["--isolation-level", "read_committed"]
+    assert cli(*words, "isolation.level=serializable", *flag).stdout == "a\n"
+
+
 @pytest.mark.parametrize(
     ("words", "hint"),
     [

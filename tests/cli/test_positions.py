@@ -24,6 +24,10 @@ NOW_MS = 1_700_000_000_000
         ("-2w", AtTime(NOW_MS - 1_209_600_000)),
         ("2023-11-14T22:13:20Z", AtTime(NOW_MS)),
         ("2023-11-14T23:13:20.5+01:00", AtTime(NOW_MS + 500)),
+        # What is older than any record is not below zero, where requests mean something else.
+        ("-99999w", AtTime(0)),
+        ("1960-01-01T00:00Z", AtTime(0)),
+        (str(2**63 - 1), AtOffset(2**63 - 1)),
     ],
 )
 def test_a_word_means_a_place(text: str, where: Where) -> None:
@@ -32,6 +36,14 @@ def test_a_word_means_a_place(text: str, where: Where) -> None:
 
 @pytest.mark.parametrize("text", ["", "-", "@", "1h", "-1y", "begin", "2023-13-01", "4 2", "٤٢"])
 def test_other_words_mean_nothing(text: str) -> None:
+    with pytest.raises(ValueError):
+        parse_where(text, now_ms=NOW_MS)
+
+
+@pytest.mark.parametrize(
+    "text", [str(2**63), f"@{2**63}", f"-{2**63}", f"-{2**63}s", "0001-01-01T00:00+14:00"]
+)
+def test_what_no_request_can_say_means_nothing(text: str) -> None:
     with pytest.raises(ValueError):
         parse_where(text, now_ms=NOW_MS)
 

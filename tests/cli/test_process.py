@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cli.conftest import Cli
+from cli.conftest import Cli, JsonOf
 from click.testing import CliRunner
 from clients.broker_process import BrokerProcess
 
@@ -58,6 +58,59 @@ def test_following_goes_on_as_records_come_until_it_is_interrupted(
     assert stderr == "\n"
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize("command", ["consume {} -f -g {}", "kafka-console-consumer --topic {} --group {}"])
+def test_a_member_that_is_told_to_end_leaves_its_group_first(
+    cli: Cli, json_of: JsonOf, log: str, broker: BrokerProcess, command: str, number: signal.Signals
+) -> None:
+    group = f"group-of-{log}"[:200]
+    # Were the session just to run out, the next one would wait for longer than this test may take.
+    beginning = ["--from", "beginning"] if command.startswith("consume") else ["--from-beginning"]
+    cli("produce", log, "before")
+    with started(broker, *command.format(log, group).split(), *beginning) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "before\n"
+        process.send_signal(number)
+        _, stderr = process.communicate(timeout=30)
+    assert process.returncode == 128 + number
+    assert "Traceback" not in stderr
+    (described,) = json_of("group", "describe", group)
+    assert (described["state"], described["members"]) == ("Empty", [])
+
+
+def test_a_signal_that_is_ignored_stays_so(cli: Cli, log: str, broker: BrokerProcess) -> None:
+    script = (
+        "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\nfrom moldau.__main__ import run; run()"
+    )
+    command = [sys.executable, "-c", script, "consume", log, "-f", "--from", "beginning"]
+    cli("produce", log, "before")
+    with subprocess.Popen(command, env=environment(broker), stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "before\n"
+        process.send_signal(signal.SIGHUP)
+        cli("produce", log, "after")
+        assert process.stdout.readline() == "after\n"
+        process.terminate()
+        assert process.wait(timeout=30) == 128 + signal.SIGTERM
+
+
+@pytest.mark.parametrize("module", ["click", "moldau.cli", "moldau.cli.version"])
+def test_whoever_interrupts_a_command_that_is_being_loaded_gets_no_complaint(module: str) -> None:
+    script = f"""
+import sys
+class Interrupted:
+    def find_spec(self, name, *rest):
+        if name == {module!r}:
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupted())
+from moldau.__main__ import run
+run()
+"""
+    command = [sys.executable, "-c", script, "version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", "")
+
+
 def test_a_reader_that_has_enough_ends_it_quietly(cli: Cli, log: str, broker: BrokerProcess) -> None:
     cli("produce", log, input="".join(f"{number}\n" for number in range(100_000)))
     with started(broker, "consume", log, "-f", "--from", "beginning") as process:
@@ -67,6 +120,51 @@ def test_a_reader_that_has_enough_ends_it_quietly(cli: Cli, log: str, broker: Br
         process.stdout.close()
         assert process.stderr.read() == ""
     assert process.returncode == 0
+
+
+def test_what_is_written_does_not_end_with_who_reads_of_it(
+    cli: Cli, log: str, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    lines = tmp_path / "lines"
+    lines.write_text("".join(f"{number}\n" for number in range(50_000)))
+    with (
+        lines.open() as stdin,
+        subprocess.Popen(
+            [*MOLDAU, "produce", log, "-o", "json"],
+            env=environment(broker),
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process,
+    ):
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert '"offset":0,' in process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 0
+    assert cli("consume", log, "--from", "-1").stdout == "49999\n"
+
+
+@pytest.mark.parametrize(
+    "words", ["topic list", "version", "consume {}", "kafka-topics --list", "produce {} x -o json"]
+)
+def test_no_room_for_what_is_printed_is_one_line(
+    cli: Cli, log: str, broker: BrokerProcess, words: str
+) -> None:
+    cli("produce", log, "x")
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [*MOLDAU, *words.format(log).split()],
+            env=environment(broker),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    said = "Error: What is to be printed cannot be written: No space left on device.\n"
+    assert (done.returncode, done.stderr) == (1, said)
 
 
 def test_lines_are_written_as_they_are_typed(cli: Cli, log: str, broker: BrokerProcess) -> None:
@@ -113,25 +211,107 @@ def test_writing_is_interrupted_without_a_complaint(log: str, broker: BrokerProc
         assert process.stderr.read() == "\n"
 
 
-def test_what_listens_there_may_not_be_a_broker() -> None:
+@pytest.mark.parametrize("words", [["topic", "list"], ["produce", "orders", "x"]])
+def test_what_listens_there_may_not_be_a_broker(words: list[str]) -> None:
     import socket
     import threading
 
     def answer(server: socket.socket) -> None:
-        connection, _ = server.accept()
-        with connection:
-            connection.recv(1000)
-            connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = server.accept()
+                with connection:
+                    connection.recv(1000)
+                    connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         thread = threading.Thread(target=answer, args=(server,))
         thread.start()
         address = f"127.0.0.1:{server.getsockname()[1]}"
-        result = CliRunner().invoke(main, ["topic", "list", "-b", address])
+        result = CliRunner().invoke(main, [*words, "-b", address])
+        server.shutdown(socket.SHUT_RDWR)
         thread.join()
-    assert result.exit_code in (1, 5)
+    assert result.exit_code == 5
     assert result.stderr.startswith("Error: ")
     assert result.stderr.count("\n") == 1
+    assert result.stderr.count(address) == 1
+
+
+@pytest.mark.parametrize("words", [["topic", "list"], ["produce", "orders", "x"]])
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_who_cannot_be_reached_is_told_of_once_with_the_reason_of_the_system(
+    words: list[str], host: str
+) -> None:
+    result = CliRunner().invoke(main, [*words, "-b", f"{host}:1"])
+    assert result.exit_code == 5
+    assert result.stderr == (
+        f"Error: No broker could be reached. Tried {host}:1: Connection refused. Is it running there? -b says"
+        " where to look.\n"
+    )
+
+
+def test_tls_where_none_is_spoken_is_told_of_with_a_reason(cli: Cli, broker: BrokerProcess) -> None:
+    result = cli("topic", "list", "-X", "security.protocol=SSL", exit_code=5)
+    assert f"Tried {broker.address}: the connection was ended while TLS was being agreed on" in result.stderr
+
+
+@pytest.mark.parametrize("name", ["PLAINTEXT", "EXTERNAL_1"])
+def test_an_address_may_be_written_as_a_listener_is(cli: Cli, broker: BrokerProcess, name: str) -> None:
+    cli("topic", "list", "-b", f"{name}://{broker.address}, {broker.address}")
+    cli("kafka-topics", "--list", "--bootstrap-server", f"{name}://{broker.address}")
+
+
+@pytest.mark.parametrize("words", [["topic", "list", "-b"], ["doctor"]])
+def test_an_address_of_a_web_page_is_none_of_a_broker(words: list[str]) -> None:
+    result = CliRunner().invoke(main, [*words, "http://127.0.0.1:9644"])
+    assert result.exit_code == 2
+    assert "'http://127.0.0.1:9644' is the address of web pages; a broker's is host:port." in result.stderr
+
+
+HUGE = 10**20
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        f"topic create x -p {2**31}",
+        f"topic create x -r {2**15}",
+        f"topic add-partitions {{}} --total {HUGE}",
+        f"topic trim {{}} --before @{HUGE} --yes",
+        f"produce {{}} x --timestamp {HUGE}",
+        f"consume {{}} --from @{HUGE}",
+        f"consume {{}} --from {HUGE}",
+        f"group seek g --topic {{}} --to @{HUGE}",
+        "topic list --timeout 1e300",
+        "topic list --timeout nan",
+    ],
+)
+def test_a_number_that_no_request_can_say_is_wrong_usage(cli: Cli, log: str, words: str) -> None:
+    result = cli(*words.format(log).split(), exit_code=2)
+    assert isinstance(result.exception, SystemExit)
+    assert "Error: " in result.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        f"kafka-topics --create --topic x --partitions {HUGE}",
+        f"kafka-topics --create --topic x --replica-assignment {HUGE}",
+        f"kafka-topics --describe --topic {{}} --partition-size-limit-per-response {HUGE}",
+        f"kafka-get-offsets --topic {{}} --time {HUGE}",
+        f"kafka-console-consumer --topic {{}} --partition 0 --offset {HUGE}",
+        "kafka-configs --alter --entity-type brokers --entity-name abc --add-config log.retention.ms=4",
+    ],
+)
+def test_a_number_that_no_request_can_say_fails_a_tool_of_kafka(cli: Cli, log: str, words: str) -> None:
+    result = cli(*words.format(log).split(), exit_code=1)
+    assert isinstance(result.exception, SystemExit)
+    assert "Error: " in result.stderr
+
+
+def test_a_setting_that_is_not_there_is_named_as_it_was_typed(cli: Cli) -> None:
+    result = cli("topic", "list", "-X", "foo.bar=1", exit_code=2)
+    assert "There is no client setting 'foo.bar'." in result.stderr
 
 
 def test_who_does_not_answer_is_not_waited_for() -> None:

@@ -220,3 +220,9 @@ def test_records_that_are_older_than_a_time_are_left_out(cli: Cli, log: str) -> 
     rows = [{"value": "old", "timestamp": now_ms - 7_200_000}, {"value": "new", "timestamp": now_ms - 60_000}]
     cli("produce", log, "--format", "json", input="".join(json.dumps(row) + "\n" for row in rows))
     assert cli("consume", log, "--from", "-1h").stdout == "new\n"
+
+
+def test_a_time_that_no_calendar_has_is_shown_as_a_number(cli: Cli, log: str) -> None:
+    cli("topic", "alter", log, "-c", "message.timestamp.after.max.ms=9223372036854775807")
+    cli("produce", log, "x", "--timestamp", "1700000000000000000")
+    assert "  @1700000000000000000     -                 x\n" in cli("consume", log, "-o", "table").stdout

@@ -70,6 +70,11 @@ def test_only_the_value_must_be_given() -> None:
         (b'{"value": "a", "headers": [[1, "a"]]}', "name of a header"),
         (b'{"value": "a", "partition": -1}', "its partition must be"),
         (b'{"value": "a", "timestamp": true}', "its timestamp must be"),
+        (
+            b'{"value": "a", "timestamp": 9223372036854775808}',
+            "its timestamp must be a whole number of at most 64",
+        ),
+        (b'{"value": "a", "partition": 2147483648}', "its partition must be a whole number of at most 32"),
     ],
 )
 def test_a_line_that_is_no_record_is_refused(line: bytes, complaint: str) -> None:

@@ -19,8 +19,8 @@ from click.testing import CliRunner, Result
 from world.certificates import Authority
 
 from moldau.cli import main
-from moldau.cli.dev import free_port
 from moldau.node.environment import variable_of
+from moldau.testing.ports import ReservedPort
 
 MOLDAU = [sys.executable, "-m", "moldau"]
 CLUSTER = "2R5ePzDyTw2zrZk5bWWzbg"
@@ -131,6 +131,36 @@ def test_a_second_signal_ends_a_node_that_hangs(settings: Path) -> None:
     assert json.loads(stderr.splitlines()[-1])["event"].startswith("stopped at once")
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("module", ["moldau.cli._serving", "moldau.node.node"])
+@pytest.mark.parametrize("command", ["start", "dev"])
+def test_a_node_that_is_told_to_end_before_it_serves_ends_well(
+    settings: Path, tmp_path: Path, command: str, module: str, number: signal.Signals
+) -> None:
+    script = f"""
+import os, sys
+class Signalled:
+    def find_spec(self, name, *rest):
+        if name == {module!r}:
+            os.kill(os.getpid(), {int(number)})
+sys.meta_path.insert(0, Signalled())
+from moldau.cli import main
+main()
+"""
+    options = (
+        ["-c", str(settings)] if command == "start" else ["--port", "0", "--dir", str(tmp_path / "data")]
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, command, *options],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert "Traceback" not in done.stderr
+
+
 # ---------------------------------------------------------------- not serving
 
 
@@ -219,18 +249,20 @@ def test_assertions_cannot_be_switched_off(settings: Path) -> None:
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> dict[str, str]:
+def node(tmp_path: Path) -> Iterator[dict[str, str]]:
     """The settings of a real node, as variables."""
-    port, controller_port = free_port(0, 0), free_port(0, 0)
+    port, controller_port = ReservedPort(), ReservedPort()
     settings = {
         "process.roles": "broker,controller",
         "node.id": "1",
-        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
+        "listeners": f"PLAINTEXT://{port.address},CONTROLLER://{controller_port.address}",
         "controller.listener.names": "CONTROLLER",
-        "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller_port}",
+        "controller.quorum.bootstrap.servers": controller_port.address,
         "log.dirs": str(tmp_path / "data"),
     }
-    return {variable_of(name): text for name, text in settings.items()}
+    yield {variable_of(name): text for name, text in settings.items()}
+    port.close()
+    controller_port.close()
 
 
 @contextmanager

@@ -171,7 +171,7 @@ def test_where_to_end() -> None:
         ({"kafka.value.deserializer": "x"}, "kafka.value.deserializer cannot be given. Values are bytes"),
         ({"kafka.sasl.mechanism": "PLAIN"}, "kafka.sasl.mechanism is not supported"),
         ({"kafka.security.protocol": "SASL_SSL"}, "must be one of PLAINTEXT, SSL"),
-        ({"kafka.ssl.truststore.location": "x.jks"}, "kafka.ssl.ca.location"),
+        ({"kafka.ssl.provider": "x"}, "kafka.ssl.ca.location"),
         ({"kafka.session.timeout.ms": "100"}, "heartbeat.interval.ms must be less than session.timeout.ms"),
     ],
 )

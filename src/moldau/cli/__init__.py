@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import importlib
 import os
-import sys
 
 import click
 
@@ -43,6 +43,8 @@ KAFKA_TOOLS = {
 }
 
 INTERRUPTED = 130
+# Why a file that stdout leads to may take no more.
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 # The id of the process that starts a command which must not outlive it, as `moldau.testing` does.
 PARENT_VARIABLE = "MOLDAU_ENDS_WITH"
@@ -107,9 +109,22 @@ class LazyGroup(SuggestingGroup):
             click.echo(err=True)
             ctx.exit(INTERRUPTED)
         except BrokenPipeError:
-            # The reader, `head` perhaps, has all it wants. What Python still holds must go somewhere at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            # The reader, `head` perhaps, has all it wants.
+            _drop_stdout()
             ctx.exit(0)
+        except OSError as error:
+            # What concerns a file or a socket has an answer elsewhere, and a file has a name.
+            if error.errno not in NO_ROOM or error.filename is not None:
+                raise
+            _drop_stdout()
+            why = os.strerror(error.errno)
+            raise click.ClickException(f"What is to be printed cannot be written: {why}.") from error
+
+
+def _drop_stdout() -> None:
+    from moldau.cli._output import drop_stdout
+
+    drop_stdout()
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

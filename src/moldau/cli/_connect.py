@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import sys
+import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,6 +26,11 @@ PORT: Final = 9092
 BOOTSTRAP: Final = f"127.0.0.1:{PORT}"
 BOOTSTRAP_VARIABLES: Final = ("MOLDAU_BOOTSTRAP_SERVER", "KAFKA_BOOTSTRAP_SERVERS")
 TIMEOUT_S: Final = 30.0
+TIMEOUT_S_MAX: Final = (2**31 - 1) // 1000
+
+# Whoever ends a command by these lets it leave first, as Ctrl-C does: a group, say, whose partitions nobody
+# would read until the session of a member that just vanished is over.
+END_SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
 
 _SETTINGS = "moldau.settings"
 _TIMEOUT = "moldau.timeout"
@@ -64,11 +72,49 @@ def run(target: Target, work: Callable[[Client], Coroutine[object, object, T]]) 
     from moldau.world.real import run as run_on_a_loop
 
     async def connected() -> T:
-        async with connect(target.bootstrap_servers, **client_settings(target)) as client:
-            return await work(client)
+        with ended_by_signals():
+            async with connect(target.bootstrap_servers, **client_settings(target)) as client:
+                return await work(client)
 
     with one_line_errors():
         return run_on_a_loop(connected())
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """A block of the current task that a signal cancels; the command then ends with the shell's code for it.
+
+    A second signal ends the process at once.
+    """
+    import asyncio
+
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None, "a coroutine runs in a task"
+    received: signal.Signals | None = None
+
+    def stop(number: signal.Signals) -> None:
+        nonlocal received
+        received = number
+        forget()
+        task.cancel()
+
+    def forget() -> None:
+        for number in heard:
+            loop.remove_signal_handler(number)
+
+    # Other threads hear no signals, and what is ignored, as under nohup, stays so.
+    is_main = threading.current_thread() is threading.main_thread()
+    heard = [number for number in END_SIGNALS if is_main and signal.getsignal(number) is signal.SIG_DFL]
+    for number in heard:
+        loop.add_signal_handler(number, stop, number)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if received is None:
+            raise
+        sys.exit(128 + received)
+    finally:
+        forget()
 
 
 def client_settings(target: Target) -> dict[str, SettingValue]:
@@ -81,7 +127,8 @@ def client_settings(target: Target) -> dict[str, SettingValue]:
         "request_timeout_ms": timeout_ms,
         "socket_connection_setup_timeout_ms": min(timeout_ms, 10_000),
     }
-    return waits | {name.replace(".", "_"): value for name, value in target.settings.items()}
+    # By the names that were typed, which complaints then repeat.
+    return {**waits, **target.settings}
 
 
 @contextmanager
@@ -100,14 +147,17 @@ def asking(target: Target) -> Iterator[Ask]:
 
 
 def parse_bootstrap(text: str) -> tuple[tuple[str, int], ...]:
-    """`host:port,host`; without a port it is Kafka's."""
+    """`host:port,host`; the port may be left out, and `PLAINTEXT://` stand before it, as before listeners."""
     found = []
-    for part in filter(None, (part.strip() for part in text.split(","))):
+    for entry in filter(None, (entry.strip() for entry in text.split(","))):
+        listener, _, part = entry.rpartition("://")
+        if listener.lower() in ("http", "https"):
+            raise click.BadParameter(f"'{entry}' is the address of web pages; a broker's is host:port.")
         host, colon, port = part.rpartition(":")
         if not colon or part.endswith("]"):
             host, port = part, str(PORT)
         if not host or not port.isascii() or not port.isdigit() or int(port) > 0xFFFF:
-            raise click.BadParameter(f"'{part}' is not host:port.")
+            raise click.BadParameter(f"'{entry}' is not host:port.")
         found.append((host.removeprefix("[").removesuffix("]"), int(port)))
     if not found:
         raise click.BadParameter("it names no address.")
@@ -167,6 +217,11 @@ def _keep_settings(ctx: click.Context, parameter: click.Parameter, texts: tuple[
 
 
 def _keep_timeout(ctx: click.Context, parameter: click.Parameter, seconds: float) -> None:
+    # No range excludes NaN.
+    if not seconds <= TIMEOUT_S_MAX:
+        raise click.BadParameter(
+            f"{seconds:g} is too long: at most {TIMEOUT_S_MAX} can be said in a request."
+        )
     ctx.meta[_TIMEOUT] = seconds
 
 

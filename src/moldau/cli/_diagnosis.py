@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from moldau.cli._probe import (
+    ENDED_AFTER_HANDSHAKE,
     REFUSED,
     TIMED_OUT,
     Answers,
@@ -22,6 +23,7 @@ from moldau.cli._probe import (
     WantsPlaintext,
     WantsTls,
 )
+from moldau.wire.compiled import HOW_TO_REBUILD
 from moldau.wire.messages import ApiKey
 
 Status = Literal["ok", "warning", "problem"]
@@ -188,9 +190,18 @@ def _how_to_get_in(place: Place, reasons: list[str]) -> str:
     return "Look at the network between here and there."
 
 
+_HOW_TO_SHOW: Final = (
+    "The broker wants a certificate of the client (ssl.client.auth=required), from an authority in its"
+    " ssl.truststore: -X ssl.keystore.location=client.pem, a file with the key and the certificate, or"
+    " -X ssl.certificate.location=client.crt -X ssl.key.location=client.key"
+)
+
+
 def _how_to_be_trusted(why: str) -> str:
     if "certificate required" in why or "bad certificate" in why or "handshake failure" in why:
-        return "The broker wants a certificate of the client (ssl.client.auth=required)."
+        return _HOW_TO_SHOW
+    if why == ENDED_AFTER_HANDSHAKE:
+        return f"Brokers do that to clients whose certificate they miss, or do not trust. {_HOW_TO_SHOW}"
     if "mismatch" in why.lower() or "not valid for" in why.lower():
         return (
             "Connect with a name that is in the broker's certificate, or have one issued whose subjectAltName"
@@ -333,10 +344,18 @@ def of_internal_topics(factors: Mapping[str, int], broker_count: int) -> Finding
 # ---------------------------------------------------------------- this machine
 
 
-def of_kernel(name: Literal["compiled", "pure"], what: str) -> Finding:
-    """Whether the fast twin of some code is in use here."""
+def of_kernel(name: Literal["compiled", "pure"], what: str, *, stale: str | None = None) -> Finding:
+    """Whether the fast twin of some code is in use here; `stale` says why one that is there is not."""
     if name == "compiled":
         return ok(what, "The compiled one is in use.", section=INSTALLATION)
+    if stale is not None:
+        return warning(
+            what,
+            "The one in pure Python is in use, which is many times slower. There is a compiled one, but"
+            f" {stale}.",
+            f"In the directory of the sources, {HOW_TO_REBUILD}.",
+            section=INSTALLATION,
+        )
     return warning(
         what,
         "The one in pure Python is in use, which is many times slower.",

@@ -107,17 +107,27 @@ def no_such_topic(name: str, others: Iterable[str] = ()) -> Failure:
     return NotFound(f"There is no topic '{name}'. {hint}")
 
 
+def too_large(why: object) -> click.UsageError:
+    """Something was asked for that no request can say, such as a number of more bits than its field has."""
+    return click.UsageError(f"That does not fit into a request: {why}.")
+
+
 @contextmanager
 def one_line_errors() -> Iterator[None]:
     """Turn what a cluster or the way to it can cause into a Failure; a mistake of ours stays a traceback."""
     from moldau.client.errors import ClientError, Unreachable
     from moldau.model.settings.setting import InvalidSetting
-    from moldau.world.ports import ConnectionLost
+    from moldau.wire.compiler import UnencodableMessage
+    from moldau.world.ports import ConnectionLost, InvalidTls
 
     try:
         yield
     except InvalidSetting as error:
         raise click.UsageError(error.message) from error
+    except InvalidTls as error:
+        raise Failure(str(error)) from error
+    except UnencodableMessage as error:
+        raise too_large(error) from error
     except Unreachable as error:
         raise unreachable(error.message) from error
     except ClientError as error:

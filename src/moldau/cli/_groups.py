@@ -92,8 +92,9 @@ async def read_as_member(
     stall_ms: int,
     isolation_level: str,
     auto_offset_reset: str,
+    is_committing: bool = True,
 ) -> AsyncIterator[Batch]:
-    """Records as a member of a group gets them; what the caller has gone past is committed.
+    """Records as a member of a group gets them; what the caller has gone past is committed, if wanted.
 
     Ends with `count` records, when none came for `idle_ms` or, unless it is endless, at what was the end of
     the partitions when they were assigned. A group that assigns nothing for `stall_ms` is a Failure.
@@ -119,7 +120,7 @@ async def read_as_member(
                 if count is not None:
                     count -= len(records)
                 yield place, records
-            if polled:
+            if polled and is_committing:
                 # Only now: whoever ends in the midst of what was polled reads it again.
                 await consumer.commit()
             if idle_ms is not None and now_ms - news_ms >= idle_ms:
@@ -136,8 +137,9 @@ async def read_as_member(
             positions = [(await consumer.position(place), ends[place]) for place in places]
             if places and all(position >= end for position, end in positions):
                 break
-        # Also where nothing came: the group is there now, and goes on from here.
-        await consumer.commit()
+        if is_committing:
+            # Also where nothing came: the group is there now, and goes on from here.
+            await consumer.commit()
 
 
 def no_such_group(name: str, others: Iterable[str] = ()) -> Failure:

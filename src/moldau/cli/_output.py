@@ -56,6 +56,11 @@ def print_facts(facts: Mapping[str, Cell]) -> None:
         click.echo(f"{styled(name.ljust(width), bold=True)}  {_text(value)}")
 
 
+def drop_stdout() -> None:
+    """Print no more: nobody reads it. What Python still holds must go somewhere at exit, too."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def note(text: str) -> None:
     """Something for people only, on stderr."""
     click.echo(text, err=True)

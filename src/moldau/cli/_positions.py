@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from moldau.cli._errors import NotFound, no_such_topic
+from moldau.cli._records import INT64_MAX
 
 if TYPE_CHECKING:
     from moldau.client import Client
@@ -26,6 +27,7 @@ _UNITS_MS: Final = {
     "d": 86_400_000,
     "w": 7 * 86_400_000,
 }
+_DIGITS: Final = re.compile(r"[0-9]+")
 _AGO: Final = re.compile(r"-(\d+)(ms|s|m|h|d|w)", re.ASCII)
 
 
@@ -66,6 +68,8 @@ Where = Beginning | End | AtOffset | BeforeEnd | AtTime
 def parse_where(text: str, *, now_ms: int) -> Where:
     """What `text` means; ValueError if it means nothing."""
     word = text.strip()
+    if any(int(number) > INT64_MAX for number in _DIGITS.findall(word)):
+        raise ValueError("no offset and no time is as large")
     match word.lower():
         case "beginning" | "earliest":
             return Beginning()
@@ -78,9 +82,17 @@ def parse_where(text: str, *, now_ms: int) -> Where:
     if word[:1] == "-" and word[1:].isascii() and word[1:].isdigit():
         return BeforeEnd(int(word[1:]))
     if ago := _AGO.fullmatch(word):
-        return AtTime(now_ms - int(ago[1]) * _UNITS_MS[ago[2]])
-    # Without a zone it is the time on the user's clock.
-    return AtTime(int(datetime.fromisoformat(word).astimezone().timestamp() * 1000))
+        return AtTime(_since_1970(now_ms - int(ago[1]) * _UNITS_MS[ago[2]]))
+    try:
+        # Without a zone it is the time on the user's clock.
+        return AtTime(_since_1970(int(datetime.fromisoformat(word).astimezone().timestamp() * 1000)))
+    except OverflowError as error:
+        raise ValueError("no clock shows this time") from error
+
+
+def _since_1970(timestamp_ms: int) -> int:
+    # No record is older, and what is negative means something else in a request.
+    return max(timestamp_ms, 0)
 
 
 class WhereType(click.ParamType[Where]):

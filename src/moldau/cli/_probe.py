@@ -18,6 +18,7 @@ from moldau.wire.messages.header import RequestHeader
 
 REFUSED: Final = "connection refused"
 TIMED_OUT: Final = "no answer"
+ENDED_AFTER_HANDSHAKE: Final = "the connection was ended right after the handshake"
 
 _CORRELATION_ID: Final = 0x4D6F6C64
 _REPLY_BYTES_MAX: Final = 2**20
@@ -174,7 +175,9 @@ def _speak_tls(
 ) -> Outcome:
     try:
         with tls.wrap_socket(connected, server_hostname=place.host) as wrapped:
-            return _ask_versions(place, wrapped, passed_over)
+            outcome = _ask_versions(place, wrapped, passed_over)
+            # In TLS 1.3 a broker judges a client when the client believes that all is well.
+            return TlsFailed(ENDED_AFTER_HANDSHAKE) if isinstance(outcome, HangsUp) else outcome
     except ssl.SSLCertVerificationError as error:
         return TlsFailed(error.verify_message)
     except TimeoutError:

@@ -20,6 +20,10 @@ Headers = tuple[tuple[str, bytes | None], ...]
 JsonBytes = str | dict[str, str] | None
 Formatter = Callable[["TopicPartition", "Record"], bytes]
 
+# What partitions are counted with, and what offsets and times are.
+INT32_MAX: Final = 2**31 - 1
+INT64_MAX: Final = 2**63 - 1
+
 _BASE64: Final = "base64"
 _WRITTEN: Final = ("key", "value", "headers", "partition", "timestamp")
 # What `consume -o json` says besides; where a record was is not where it goes.
@@ -77,8 +81,8 @@ def record_from_json(line: bytes) -> NewRecord:
         value=_bytes_from_json("value", fields["value"]),
         key=_bytes_from_json("key", fields.get("key")),
         headers=_headers_from_json(fields.get("headers")),
-        partition=_number_from_json("partition", fields.get("partition")),
-        timestamp=_number_from_json("timestamp", fields.get("timestamp")),
+        partition=_number_from_json("partition", fields.get("partition"), most=INT32_MAX),
+        timestamp=_number_from_json("timestamp", fields.get("timestamp"), most=INT64_MAX),
     )
 
 
@@ -128,11 +132,11 @@ def _headers_from_json(value: object) -> Headers:
     return tuple(headers)
 
 
-def _number_from_json(name: str, value: object) -> int | None:
+def _number_from_json(name: str, value: object, *, most: int) -> int | None:
     if value is None:
         return None
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise BadRecord(f"its {name} must be a whole number, or null")
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
+        raise BadRecord(f"its {name} must be a whole number of at most {most.bit_length() + 1} bits, or null")
     return value
 
 

@@ -8,31 +8,30 @@ import ipaddress
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
 import moldau
-from moldau.cli._loading import loading
+from moldau.cli._loading import STOP_SIGNALS, loading
 from moldau.model.ids import ClusterId
 from moldau.model.settings.setting import InvalidSetting
 from moldau.node.config import CannotListen, ListenerConfig, NodeConfig
 from moldau.node.logs import get_logger
 from moldau.node.metrics import Metrics
 from moldau.node.storage import UnusableDirectory
-from moldau.world.ports import ClientAuth, DiskFailed, InvalidTls
+from moldau.world.ports import Address, ClientAuth, DiskFailed, InvalidTls
 from moldau.world.real import process, real_world, run
 
 if TYPE_CHECKING:
+    import socket
     import ssl
 
     from moldau.node.node import Node
 
 log = get_logger(__name__)
-
-STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 def refuse_without_assertions() -> None:
@@ -44,7 +43,11 @@ def refuse_without_assertions() -> None:
 
 
 def run_node(
-    config: NodeConfig, *, on_ready: Callable[[Node], None], cluster_id: ClusterId | None = None
+    config: NodeConfig,
+    *,
+    on_ready: Callable[[Node], None],
+    cluster_id: ClusterId | None = None,
+    held: Mapping[Address, socket.socket] | None = None,
 ) -> None:
     """Run a node until it is told to stop; what its surroundings can cause ends the command with one line."""
     with loading():
@@ -52,7 +55,7 @@ def run_node(
         from moldau.node.registration import RegistrationRefused
     with complaints(config.log_directory):
         node = Node(
-            real_world(config.log_directory, client_tls=_peer_context(config)),
+            real_world(config.log_directory, client_tls=_peer_context(config), held=held),
             config,
             metrics=metrics_of_process(),
             cluster_id=cluster_id,
@@ -83,18 +86,18 @@ def complaints(directory: str) -> Iterator[None]:
         raise click.ClickException(f"{where}: {error.strerror or error}.") from error
 
 
-def refuse_open_listeners(config: NodeConfig) -> None:
+def refuse_open_listeners(config: NodeConfig, *, otherwise: str) -> None:
     """Nobody is let in from other machines without TLS and a certificate, unless that was asked for."""
     for listener in config.listeners:
         if not is_loopback(listener.bind.host) and not is_closed(listener):
             raise click.ClickException(
                 f"Listener {listener.name} at {listener.bind} can be reached from other machines: give it TLS"
-                " with ssl.client.auth=required, let it listen at localhost, or start with --insecure."
+                f" with ssl.client.auth=required, let it listen at localhost, or {otherwise}."
             )
     if config.admin is not None and not is_loopback(config.admin.host):
         raise click.ClickException(
             f"The admin port at {config.admin} can be reached from other machines: let moldau.admin.listener"
-            " be at localhost, or start with --insecure."
+            f" be at localhost, or {otherwise}."
         )
 
 

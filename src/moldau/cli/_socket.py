@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final, TypeVar
 
-from moldau.cli._errors import Failure, OutOfReach, unreachable
+from moldau.cli._errors import Failure, OutOfReach, too_large, unreachable
 from moldau.model.errors import ErrorCode, MalformedMessage
+from moldau.wire.compiler import UnencodableMessage
 from moldau.wire.framing import Receiver, Requests
 from moldau.wire.message import Request, Response
 from moldau.wire.messages import ApiKey, spoken_versions
@@ -98,8 +99,10 @@ class SocketConnection:
             raise OutOfReach(
                 f"The broker at {self._name} did not answer within {self._timeout_s:g} s."
             ) from None
+        except UnencodableMessage as error:
+            raise too_large(error) from error
         except MalformedMessage as error:
-            raise Failure(
+            raise OutOfReach(
                 f"What listens at {self._name} does not speak Kafka's protocol: {error}."
             ) from error
         except OSError as error:

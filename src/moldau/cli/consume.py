@@ -161,7 +161,7 @@ def command(
             count=count,
             stall_ms=int(target.timeout_s * 1000),
             isolation_level=isolation_level,
-            auto_offset_reset="latest" if isinstance(start, End) else "earliest",
+            auto_offset_reset="latest" if isinstance(where, End) else "earliest",
         ):
             out.write(b"".join([formatter(place, record) for record in records]))
             out.flush()
@@ -187,7 +187,12 @@ def table_row(place: TopicPartition, record: Record, null: bytes) -> bytes:
     def shown(data: bytes | None) -> str:
         return (null if data is None else bytes(data)).decode(errors="backslashreplace")
 
-    moment = datetime.fromtimestamp(record.timestamp / 1000, tz=UTC).astimezone()
-    when = moment.isoformat(timespec="milliseconds")[:23]
-    row = f"{place.partition:>9}  {record.offset:>10}  {when}  {shown(record.key):<16}  {shown(record.value)}"
+    try:
+        moment = datetime.fromtimestamp(record.timestamp / 1000, tz=UTC).astimezone()
+        when = moment.isoformat(timespec="milliseconds")[:23]
+    except (ValueError, OverflowError):
+        # In no year that has a number of four digits: microseconds, perhaps.
+        when = f"@{record.timestamp}"
+    where = f"{place.partition:>9}  {record.offset:>10}  {when:<23}"
+    row = f"{where}  {shown(record.key):<16}  {shown(record.value)}"
     return row.replace("\n", "\\n").encode() + b"\n"

@@ -13,11 +13,12 @@ import click
 
 import moldau
 from moldau.cli._config import override_option, parse_overrides
-from moldau.cli._loading import loading
+from moldau.cli._loading import end_quietly_until_served, loading
 from moldau.cli._output import note, styled
 
 if TYPE_CHECKING:
     from moldau.node.node import Node
+    from moldau.world.ports import Address
 
 HOST: Final = "127.0.0.1"
 PORT: Final = 9092
@@ -75,6 +76,7 @@ def command(directory: str, port: int | None, overrides: tuple[str, ...], is_ver
       moldau dev
       moldau dev --dir elsewhere --port 0 --override num.partitions=3
     """
+    end_quietly_until_served()
     with loading():
         from moldau.cli._serving import complaints, refuse_open_listeners, refuse_without_assertions, run_node
         from moldau.cli.storage import format_if_new, is_formatted
@@ -82,23 +84,27 @@ def command(directory: str, port: int | None, overrides: tuple[str, ...], is_ver
         from moldau.node.logs import configure, get_logger
         from moldau.node.storage import UnusableDirectory
     refuse_without_assertions()
-    client_port = free_port(port, PORT)
-    # Whoever runs several names their ports, and none of them needs the usual one for itself.
-    controller_port = free_port(None if port is None else 0, CONTROLLER_PORT)
-    if port is None and client_port != PORT:
-        note(f"Port {PORT} is taken, so this is port {client_port}.")
     given = parse_overrides(overrides)
+    held = held_ports(port)
+    client_port, controller_port = (address.port for address in held)
+    if port is None and client_port != PORT and "listeners" not in given:
+        note(f"Port {PORT} is taken, so this is port {client_port}.")
     configure(sys.stderr, level=logging.INFO if is_verbose else logging.WARNING)
     with complaints(directory):
         config = NodeConfig.of(settings(directory, port=client_port, controller_port=controller_port) | given)
-        refuse_open_listeners(config)
+        refuse_open_listeners(config, otherwise="use moldau start, which has --insecure")
         for warning in config.warnings:
             if warning.startswith(tuple(given)):
                 get_logger(__name__).warning(warning)
+    # What was overridden may be somewhere else.
+    directory = config.log_directory
+    for address in held.keys() - {listener.bind for listener in config.listeners}:
+        held.pop(address).close()
+    with complaints(directory):
         if not is_formatted(directory) and has_other_files(directory):
             raise UnusableDirectory(f"The directory {directory} has other files in it: --dir names another.")
         format_if_new(config, None)
-    run_node(config, on_ready=welcome)
+    run_node(config, on_ready=welcome, held=held)
     again = "" if directory == DIRECTORY else f" --dir {shlex.quote(directory)}"
     note(f"Stopped. The data is in {directory}; moldau dev{again} goes on from there.")
 
@@ -112,13 +118,22 @@ def settings(directory: str, *, port: int, controller_port: int) -> dict[str, st
     }
 
 
-def free_port(wanted: int | None, usual: int) -> int:
+def held_ports(wanted: int | None) -> dict[Address, socket.socket]:
+    """Where clients and controllers connect to, listened at already, so that nobody takes it meanwhile."""
+    from moldau.world.ports import Address
+
+    # Whoever runs several names their ports, and none of them needs the usual one for itself.
+    ports = (held_port(wanted, PORT), held_port(None if wanted is None else 0, CONTROLLER_PORT))
+    for port in ports:
+        click.get_current_context().call_on_close(port.close)
+    return {Address(HOST, port.getsockname()[1]): port for port in ports}
+
+
+def held_port(wanted: int | None, usual: int) -> socket.socket:
     """The port that was asked for; else the usual one, or any if that is taken."""
     for port in (usual, 0) if wanted is None else (wanted,):
         try:
-            with socket.create_server((HOST, port)) as server:
-                found: int = server.getsockname()[1]
-                return found
+            return socket.create_server((HOST, port))
         except OSError as error:
             if port == wanted:
                 raise click.ClickException(
@@ -141,7 +156,9 @@ def welcome(node: Node) -> None:
     from moldau.cli._serving import tell_that_it_serves
 
     tell_that_it_serves(node)
-    (listener,) = node.config.broker_listeners
+    listeners = node.config.broker_listeners
+    # Of several, one whose clients need no settings, as those that follow have none.
+    listener = next((each for each in listeners if each.tls is None), listeners[0])
     click.echo(welcome_text(str(listener.bind), node.config.log_directory))
 
 

@@ -34,7 +34,7 @@ from moldau.cli._diagnosis import (
     ok,
     problem,
 )
-from moldau.cli._errors import Failure, OutOfReach
+from moldau.cli._errors import Failure, OutOfReach, one_line_errors
 from moldau.cli._output import output_option, print_json, styled
 from moldau.cli._probe import Answers, open_connection, probe
 from moldau.wire.messages import ApiKey, spoken_versions
@@ -112,6 +112,8 @@ def refuse_web_address(text: str) -> None:
 def installation() -> list[Finding]:
     """What is installed here."""
     from moldau.cli.version import OPTIONAL_LIBRARIES, installed
+    from moldau.wire import compiler
+    from moldau.wire.records import kernel
 
     versions = installed()
     present = [f"{name} {version}" for name, version in versions["libraries"].items() if version]
@@ -124,8 +126,8 @@ def installation() -> list[Finding]:
             f"Moldau {moldau.__version__} on Python {versions['python']}, in {moldau.__path__[0]}.",
             section=INSTALLATION,
         ),
-        of_kernel(versions["kernel"], "record kernel"),
-        of_kernel(versions["decoder"], "message decoder"),
+        of_kernel(versions["kernel"], "record kernel", stale=kernel.STALE),
+        of_kernel(versions["decoder"], "message decoder", stale=compiler.STALE),
         ok(
             "libraries",
             f"{', '.join(present) or 'None of those that are optional'}.{extras}",
@@ -234,21 +236,12 @@ class Patient:
 def tls_of(target: Target) -> ssl.SSLContext | None:
     """How the client would speak TLS, if it would."""
     from moldau.client.settings import ClientSettings
-    from moldau.model.settings.setting import InvalidSetting
+    from moldau.client.tls import client_tls
+    from moldau.world.real.tls import client_context
 
-    try:
-        settings = ClientSettings.parse(target.settings)
-    except InvalidSetting as error:
-        raise click.UsageError(error.message) from error
-    if settings.security_protocol != "SSL":
-        return None
-    import ssl
-
-    try:
-        return ssl.create_default_context(cafile=settings.ssl_ca_location or None)
-    except OSError as error:
-        why = error.strerror or error
-        raise Failure(f"The certificates in {settings.ssl_ca_location} cannot be used: {why}.") from error
+    with one_line_errors():
+        tls = client_tls(ClientSettings.parse(target.settings))
+        return None if tls is None else client_context(tls)
 
 
 def examined(check: str, look: Callable[[], Finding | None]) -> Iterator[Finding]:

@@ -11,9 +11,9 @@ import click
 
 from moldau.cli._connect import Target, cluster_options, run, topic_argument
 from moldau.cli._errors import Failure, no_such_topic
-from moldau.cli._output import note, output_option
+from moldau.cli._output import drop_stdout, note, output_option
 from moldau.cli._progress import Advance, progress
-from moldau.cli._records import BadRecord, Headers, LineFormat, NewRecord, record_from_json
+from moldau.cli._records import INT64_MAX, BadRecord, Headers, LineFormat, NewRecord, record_from_json
 from moldau.cli._stdin import line_batches, stdin_bytes
 from moldau.cli._writing import write
 
@@ -47,7 +47,12 @@ def parse_headers(ctx: click.Context, parameter: click.Parameter, texts: tuple[s
     help="A header of every record; may be given several times.",
 )
 @click.option("-p", "--partition", type=click.IntRange(min=0), help="Where to write, whatever the key.")
-@click.option("--timestamp", type=click.IntRange(min=0), metavar="MS", help="Instead of the present time.")
+@click.option(
+    "--timestamp",
+    type=click.IntRange(min=0, max=INT64_MAX),
+    metavar="MS",
+    help="Instead of the present time.",
+)
 @click.option("--tombstone", is_flag=True, help="Write one record without a value: with -k, delete a key.")
 @click.option(
     "-K", "--key-separator", metavar="TEXT", help="Take what stands before it in a line of stdin as the key."
@@ -172,6 +177,7 @@ class Report:
         self._as_json = as_json
         self._spans: dict[int, tuple[int, int]] = {}
         self._count = 0
+        self._is_read = True
 
     def delivered(self, delivered: Delivered) -> None:
         """One more was written."""
@@ -179,14 +185,19 @@ class Report:
         partition, offset = delivered.partition.partition, delivered.offset
         first, _ = self._spans.get(partition, (offset, offset))
         self._spans[partition] = (first, offset)
-        if self._as_json:
+        if self._as_json and self._is_read:
             row = {
                 "topic": delivered.partition.topic,
                 "partition": partition,
                 "offset": None if offset < 0 else offset,
                 "timestamp": delivered.timestamp,
             }
-            click.echo(json.dumps(row, separators=(",", ":")))
+            try:
+                click.echo(json.dumps(row, separators=(",", ":")))
+            except BrokenPipeError:
+                # Who reads the report has enough of it; what is being written is written all the same.
+                self._is_read = False
+                drop_stdout()
 
     def finish(self, topic: str) -> None:
         """All were written."""

@@ -10,7 +10,7 @@ from typing import Final
 import click
 
 from moldau.cli._config import config_option, override_option, read_config
-from moldau.cli._loading import loading
+from moldau.cli._loading import end_quietly_until_served, loading
 
 # Where Kafka's own containers are told for which cluster they format their directory.
 CLUSTER_ID_VARIABLE: Final = "CLUSTER_ID"
@@ -52,6 +52,7 @@ def command(
       moldau start -c server.toml --override log.retention.hours=24
       KAFKA_NODE_ID=2 moldau start -c server.properties --format --cluster-id ID
     """
+    end_quietly_until_served()
     with loading():
         from moldau.cli._serving import (
             complaints,
@@ -66,7 +67,7 @@ def command(
     refuse_without_assertions()
     config = read_config(path, overrides)
     if not insecure:
-        refuse_open_listeners(config)
+        refuse_open_listeners(config, otherwise="start with --insecure")
     configure(sys.stderr)
     log = get_logger(__name__)
     for warning in config.warnings:

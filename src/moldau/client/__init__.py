@@ -85,9 +85,12 @@ def _real_ports(settings: ClientSettings) -> _Ports:
 
     tls = None
     if settings.security_protocol == "SSL":
-        import ssl
+        from moldau.client.tls import client_tls
+        from moldau.world.real.tls import client_context
 
-        tls = ssl.create_default_context(cafile=settings.ssl_ca_location or None)
+        asked = client_tls(settings)
+        assert asked is not None, "TLS was asked for"
+        tls = client_context(asked)
     return _Ports(
         clock=RealClock(),
         randomness=RealRandomness(),

@@ -344,6 +344,10 @@ class Admin(GroupAdmin):
         is_of_broker = kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER) and name != ""
         if not is_of_broker:
             return await self._cluster.ask_any(request, reply, check_reply)
+        if not (name.isascii() and name.isdigit()):
+            raise ClientError(
+                ErrorCode.INVALID_REQUEST, "A broker is named by its id, which is a whole number.", where=name
+            )
         response = await self.send(request, reply, node_id=int(name))
         check_reply(response)
         return response

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from enum import IntEnum
 from typing import Protocol, TypeVar
 
-from moldau.client.connection import BrokerConnection, open_connection
+from moldau.client.connection import CLOSED_BY_BROKER, BrokerConnection, open_connection
 from moldau.client.errors import ClientError, Unreachable, check, is_worth_another_try
 from moldau.client.metadata import Broker, Leader, Metadata, TopicView
 from moldau.client.settings import ClientSettings
@@ -22,6 +24,8 @@ R = TypeVar("R", bound=Response)
 T = TypeVar("T")
 
 _JITTER_PERCENT = 20
+# How connections end of which the broker wants to know whose they are.
+_ENDS_OF_THE_ANONYMOUS = (CLOSED_BY_BROKER, os.strerror(errno.ECONNRESET), "certificate required")
 _KEYS_IN_A_LIST_SINCE = 4
 _AUTO_CREATION_SINCE = 4
 
@@ -95,8 +99,18 @@ class Cluster:
             try:
                 return await self._connection_at(address, "")
             except (ConnectionLost, KafkaError, MalformedMessage, TimeoutError) as error:
-                tried[address] = str(error) or type(error).__name__
-        raise Unreachable(tried)
+                why = str(error).removeprefix(str(address)).lstrip(": ")
+                tried[address] = why or type(error).__name__
+        raise Unreachable(tried, hint=self._hint(tried.values()))
+
+    def _hint(self, reasons: Iterable[str]) -> str:
+        # In TLS 1.3 a broker judges a client when the client believes that all is well.
+        is_anonymous = self.settings.security_protocol == "SSL" and not self.settings.shows_certificate
+        if is_anonymous and any(why.endswith(_ENDS_OF_THE_ANONYMOUS) for why in reasons):
+            return (
+                "If the broker wants a certificate of its clients, ssl.keystore.location says what to show."
+            )
+        return ""
 
     def close(self) -> None:
         """End all connections."""

@@ -20,6 +20,7 @@ from moldau.world.ports import Address, Clock, Connection, ConnectionLost, Netwo
 R = TypeVar("R", bound=Response)
 
 REPLY_BYTES_MAX = 2**30
+CLOSED_BY_BROKER = "the broker closed the connection"
 _READ_BYTES = 64 * 1024
 # A reply of this size is what was asked for; it gets its memory at once.
 _TRUSTED_BYTES = 8 * 2**20
@@ -61,6 +62,7 @@ class BrokerConnection:
         self.is_writable = True
         self._clock = clock
         self._connection: Connection | None = None
+        self._peer: Address | None = None
         self._requests = Requests(client_id)
         self._receiver = Receiver(
             bytearray(_READ_BYTES), frame_bytes_max=REPLY_BYTES_MAX, trusted_bytes=_TRUSTED_BYTES
@@ -182,6 +184,7 @@ class BrokerConnection:
     def connected(self, connection: Connection) -> None:
         """The connection is there."""
         self._connection = connection
+        self._peer = connection.peer
 
     def buffer_to_fill(self, hint: int) -> memoryview:
         """Room for what arrives next."""
@@ -206,7 +209,8 @@ class BrokerConnection:
 
     def disconnected(self, error: Exception | None) -> None:
         """The connection is gone."""
-        self._end(str(error) if error else "the broker closed the connection")
+        # Where it happened is said by the name that was connected to.
+        self._end(str(error).removeprefix(f"{self._peer}: ") if error else CLOSED_BY_BROKER)
 
     def _answer(self, frame: Frame) -> None:
         if frame.is_shared:

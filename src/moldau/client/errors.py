@@ -53,9 +53,10 @@ class ClientError(KafkaError):
 class Unreachable(ClientError):
     """None of the addresses answered; `tried` says why, one by one."""
 
-    def __init__(self, tried: Mapping[Address, str]) -> None:
+    def __init__(self, tried: Mapping[Address, str], *, hint: str = "") -> None:
         reasons = "; ".join(f"{address}: {why}" for address, why in tried.items())
-        super().__init__(ErrorCode.NETWORK_EXCEPTION, f"No broker could be reached. Tried {reasons}.")
+        said = f"No broker could be reached. Tried {reasons.removesuffix('.')}."
+        super().__init__(ErrorCode.NETWORK_EXCEPTION, f"{said} {hint}" if hint else said)
         self.tried = dict(tried)
 
 

@@ -24,6 +24,7 @@ _ISOLATION = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMI
 _CODECS = {codec.name.lower(): codec for codec in Codec}
 _RESETS = {word: word for word in ("earliest", "latest", "none")}
 _PROTOCOLS = {word: word for word in ("PLAINTEXT", "SSL")}
+_IDENTIFICATIONS = {"https": "https", "HTTPS": "https", "none": "", "": ""}
 _GROUP_PROTOCOLS = {word: word for word in ("consumer", "classic")}
 # Kafka's settings name classes of Java; other clients name what those tell each other.
 _ASSIGNOR_CLASSES = {
@@ -61,8 +62,8 @@ def _assignors(text: str) -> tuple[str, ...]:
     return names
 
 
-def _row(default: T, parse: Callable[[str], T]) -> T:
-    row: T = field(default=default, metadata={"parse": parse})
+def _row(default: T, parse: Callable[[str], T], *, is_secret: bool = False) -> T:
+    row: T = field(default=default, repr=not is_secret, metadata={"parse": parse})
     return row
 
 
@@ -72,8 +73,20 @@ class ClientSettings:
 
     client_id: str = _row("moldau", STRING.parse)
     security_protocol: str = _row("PLAINTEXT", _one_of(_PROTOCOLS))
-    # A file of trusted certificates in PEM, as librdkafka names it; empty: those of the system.
+    # Files in PEM. Trusted certificates, as librdkafka and as Kafka names them; empty: those of the system.
     ssl_ca_location: str = _row("", STRING.parse)
+    ssl_truststore_location: str = _row("", STRING.parse)
+    ssl_truststore_type: str = _row("", STRING.parse)
+    ssl_truststore_password: str = _row("", STRING.parse, is_secret=True)
+    # The certificate that the client shows, and its key: two files for librdkafka, one for Kafka.
+    ssl_certificate_location: str = _row("", STRING.parse)
+    ssl_key_location: str = _row("", STRING.parse)
+    ssl_key_password: str = _row("", STRING.parse, is_secret=True)
+    ssl_keystore_location: str = _row("", STRING.parse)
+    ssl_keystore_type: str = _row("", STRING.parse)
+    ssl_keystore_password: str = _row("", STRING.parse, is_secret=True)
+    # Whether the name in a broker's certificate must be the one that was connected to.
+    ssl_endpoint_identification_algorithm: str = _row("https", _one_of(_IDENTIFICATIONS))
     request_timeout_ms: int = _row(30_000, _at_least(1))
     default_api_timeout_ms: int = _row(60_000, _at_least(1))
     socket_connection_setup_timeout_ms: int = _row(10_000, _at_least(1))
@@ -137,6 +150,11 @@ class ClientSettings:
         changed = ClientSettings(**values)  # type: ignore[arg-type]  # each was parsed by its own row
         changed.check()
         return changed
+
+    @property
+    def shows_certificate(self) -> bool:
+        """Whether brokers are told who this client is."""
+        return bool(self.ssl_keystore_location or self.ssl_certificate_location)
 
     @property
     def is_idempotent(self) -> bool:

@@ -564,7 +564,8 @@ def _unknown_setting(name: str, setting: str) -> str:
     if setting.startswith(_UNSUPPORTED_PREFIXES):
         return (
             f"Option {name} is not supported: of Kafka's security there is TLS, with security.protocol=SSL"
-            " and a file of trusted certificates in kafka.ssl.ca.location."
+            " and files in PEM, kafka.ssl.ca.location (or kafka.ssl.truststore.location) and"
+            " kafka.ssl.keystore.location."
         )
     close = get_close_matches(setting, [*_SETTINGS, *IGNORED_SETTINGS], n=1)
     hint = f" Did you mean {KAFKA_PREFIX}{close[0]}?" if close else ""

@@ -638,6 +638,15 @@ static int execute(PyObject *module)
         PyErr_SetString(PyExc_ImportError, "MOLDAU_KERNEL=pure turns the compiled decoder off");
         return -1;
     }
+#ifdef MOLDAU_SOURCE_CRC
+    /* compiled.py compares it with the source beside the module. */
+    PyObject *source_crc = PyLong_FromUnsignedLong(MOLDAU_SOURCE_CRC);
+    if (source_crc == NULL || PyModule_AddObjectRef(module, "SOURCE_CRC", source_crc) < 0) {
+        Py_XDECREF(source_crc);
+        return -1;
+    }
+    Py_DECREF(source_crc);
+#endif
     if ((malformed = imported("moldau.model.errors", "MalformedMessage")) == NULL
             || (force_setattr = imported("msgspec.structs", "force_setattr")) == NULL
             || (unknown_tags_name = PyUnicode_InternFromString("unknown_tags")) == NULL)

@@ -33,20 +33,33 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from moldau.model.errors import MalformedMessage
+from moldau.wire.compiled import warn_of_stale, why_stale
 from moldau.wire.types import BYTES, RECORDS, STRING, FieldSpec, FileSlice, Fixed, Sized, Struct, Versions
+
+# Why there is a compiled decoder, but none that could be used.
+STALE: str | None = None
 
 if TYPE_CHECKING:
     from moldau.wire._decoder import Decoder as _Interpreter
 
     HAS_INTERPRETER: bool
 else:
+    HAS_INTERPRETER = False
     try:
         # MOLDAU_KERNEL=pure makes this import fail: C looks at the environment, pure code may not.
-        from moldau.wire._decoder import Decoder as _Interpreter
+        from moldau.wire import _decoder
 
-        HAS_INTERPRETER = True
+        STALE = why_stale(_decoder, ["Decoder"])
     except ImportError:
-        HAS_INTERPRETER = False
+        pass
+    except AttributeError as error:
+        STALE = f"it does not fit the code around it: {error}"
+    else:
+        if STALE is None:
+            _Interpreter = _decoder.Decoder
+            HAS_INTERPRETER = True
+    if STALE is not None:
+        warn_of_stale("moldau.wire._decoder", STALE)
 
 Buffer = bytes | bytearray | memoryview
 Chunk = bytes | bytearray | memoryview | FileSlice

@@ -252,6 +252,19 @@ class ServerTls:
     versions: tuple[TlsVersion, ...] = tuple(TlsVersion)
 
 
+@dataclass(frozen=True, slots=True)
+class ClientTls:
+    """What a client needs for TLS, as texts in PEM."""
+
+    # Its private key and certificates as above; None for a client that nobody needs to know.
+    identity: str | None = field(default=None, repr=False)
+    key_password: str | None = field(default=None, repr=False)
+    # The authorities whose certificates are believed; None: those of the system.
+    authorities: str | None = field(default=None, repr=False)
+    # Whether whoever answers must have a certificate for the name that was connected to.
+    checks_names: bool = True
+
+
 class Connection(Protocol):
     """The sending half of a connection; what arrives is given to the Receiver."""
 

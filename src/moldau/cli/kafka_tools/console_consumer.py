@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from struct import Struct
 from typing import TYPE_CHECKING, Final
@@ -17,7 +17,7 @@ from moldau.cli._groups import read_as_member
 from moldau.cli._output import note
 from moldau.cli._positions import Beginning, End, offsets_at, spans
 from moldau.cli._reading import read
-from moldau.cli._records import Formatter
+from moldau.cli._records import INT64_MAX, Formatter
 from moldau.cli.kafka_tools._tool import (
     KafkaTool,
     connection_options,
@@ -46,6 +46,12 @@ _NUMBERS: Final = {
 }
 
 _ISOLATION: Final = ("read_uncommitted", "read_committed")
+# Settings of Kafka's consumer that are decided here rather than by our client.
+_GROUP: Final = "group.id"
+_RESET: Final = "auto.offset.reset"
+_COMMITS: Final = "enable.auto.commit"
+_LEVEL: Final = "isolation.level"
+_RESETS: Final = ("earliest", "latest", "none")
 
 
 @click.command("kafka-console-consumer", cls=KafkaTool)
@@ -56,7 +62,7 @@ _ISOLATION: Final = ("read_uncommitted", "read_committed")
 @click.option("--offset", metavar="OFFSET", help="Where to begin: a number, earliest or latest.")
 @click.option("--max-messages", type=int, help="Stop after so many records.")
 @click.option("--timeout-ms", type=int, help="Stop if none comes for so long.")
-@click.option("--isolation-level", type=click.Choice(_ISOLATION), default=_ISOLATION[0], show_default=True)
+@click.option("--isolation-level", type=click.Choice(_ISOLATION), help=f"[default: {_ISOLATION[0]}]")
 @click.option("--group", metavar="ID", help="Join this group, and commit what was printed.")
 @click.option("--key-deserializer", metavar="CLASS", help="How to print keys that are no text.")
 @click.option("--value-deserializer", metavar="CLASS", help="How to print values that are no text.")
@@ -87,7 +93,7 @@ def command(
     offset: str | None,
     max_messages: int | None,
     timeout_ms: int | None,
-    isolation_level: str,
+    isolation_level: str | None,
     group: str | None,
     key_deserializer: str | None,
     value_deserializer: str | None,
@@ -115,12 +121,33 @@ def command(
         raise click.UsageError("The topic is required when partition is specified.")
     if from_beginning and offset is not None:
         raise click.UsageError("Options from-beginning and offset cannot be specified together.")
+    given = read_properties(config_file) | parse_pairs(properties)
+    group = group_of(group, read_properties(config_file), parse_pairs(properties))
     if group is not None and partition is not None:
         raise click.UsageError("Options group and partition cannot be specified together.")
     if formatter not in (FORMATTER, NO_FORMATTER):
         raise Failure(f"There is no formatter {formatter}; there are {FORMATTER} and {NO_FORMATTER}.")
-    start = parse_offset(offset or ("earliest" if from_beginning else "latest"))
-    target = target_of(bootstrap, config_file, properties)
+    reset = reset_of(given, from_beginning=from_beginning)
+    isolation = isolation_level or given.get(_LEVEL, _ISOLATION[0])
+    if isolation not in _ISOLATION:
+        raise click.UsageError(f"{_LEVEL} is '{isolation}', which must be one of {', '.join(_ISOLATION)}.")
+    if partition is not None:
+        # Of one partition Kafka's tool asks for a place, whatever the policy is for those who have none.
+        start = parse_offset(offset or ("earliest" if from_beginning else "latest"))
+    elif reset == "none" and group is None:
+        raise Failure(f"There is no group with an offset to begin at, and {_RESET} is none.")
+    else:
+        start = Beginning() if reset == "earliest" else End()
+    is_committing = given.get(_COMMITS, "true").strip().lower() != "false"
+    target = target_of(
+        bootstrap,
+        None,
+        [
+            f"{name}={value}"
+            for name, value in given.items()
+            if name not in (_GROUP, _RESET, _COMMITS, _LEVEL)
+        ],
+    )
     deserializers = {"key.deserializer": key_deserializer, "value.deserializer": value_deserializer}
     options = {
         **read_properties(formatter_config),
@@ -158,8 +185,9 @@ def command(
             count=count_max,
             idle_ms=idle_ms,
             stall_ms=int(target.timeout_s * 1000),
-            isolation_level=isolation_level,
-            auto_offset_reset="earliest" if from_beginning else "latest",
+            isolation_level=isolation,
+            auto_offset_reset=reset,
+            is_committing=is_committing,
         ):
             count += len(records)
             sys.stdout.buffer.write(b"".join([printed(place, record) for record in records]))
@@ -181,7 +209,7 @@ def command(
         ]
         if is_true(options, "print.timestamp"):
             stamped_by_broker.update([name for name in views if await is_stamped_by_broker(client, name)])
-        held = await spans(client.admin, places, isolation_level=_ISOLATION.index(isolation_level))
+        held = await spans(client.admin, places, isolation_level=_ISOLATION.index(isolation))
         starts = (
             dict.fromkeys(places, start)
             if isinstance(start, int)
@@ -192,7 +220,7 @@ def command(
             starts,
             count=count_max,
             idle_ms=idle_ms,
-            settings={"isolation_level": isolation_level},
+            settings={"isolation_level": isolation, "auto_offset_reset": reset},
         ):
             count += len(records)
             sys.stdout.buffer.write(b"".join([printed(place, record) for record in records]))
@@ -204,6 +232,31 @@ def command(
         note(f"Processed a total of {count} messages")
 
 
+def group_of(flag: str | None, *sources: Mapping[str, str]) -> str | None:
+    """The group to join, which a flag, a file or a property may name; None if none does."""
+    named = [flag, *(source.get(_GROUP) for source in sources)]
+    groups = list(dict.fromkeys(group for group in named if group))
+    if len(groups) > 1:
+        raise click.UsageError(
+            "The group ids provided in different places (directly using '--group', via '--consumer-property',"
+            " or via '--consumer.config') do not match. Detected group ids: "
+            + ", ".join(f"'{group}'" for group in groups)
+        )
+    return groups[0] if groups else None
+
+
+def reset_of(given: Mapping[str, str], *, from_beginning: bool) -> str:
+    """Where a reader begins that has no offset, or one that the log does not hold."""
+    reset = given.get(_RESET, "earliest" if from_beginning else "latest")
+    if from_beginning and reset != "earliest":
+        raise Failure(
+            f"Can't simultaneously specify --from-beginning and '{_RESET}={reset}', please remove one option"
+        )
+    if reset not in _RESETS:
+        raise click.UsageError(f"{_RESET} is '{reset}', which must be one of {', '.join(_RESETS)}.")
+    return reset
+
+
 def parse_offset(text: str) -> int | Beginning | End:
     """What `--offset` says."""
     match text.lower():
@@ -211,7 +264,7 @@ def parse_offset(text: str) -> int | Beginning | End:
             return Beginning()
         case "latest":
             return End()
-    if not text.isascii() or not text.isdigit():
+    if not text.isascii() or not text.isdigit() or int(text) > INT64_MAX:
         raise click.UsageError(
             f"The provided offset value '{text}' is incorrect. Valid values are 'earliest', 'latest', or a"
             " non-negative long."

@@ -1794,6 +1794,15 @@ static int execute(PyObject *module)
         PyErr_SetString(PyExc_ImportError, "MOLDAU_KERNEL=pure turns the compiled kernel off");
         return -1;
     }
+#ifdef MOLDAU_SOURCE_CRC
+    /* compiled.py compares it with the source beside the module. */
+    PyObject *source_crc = PyLong_FromUnsignedLong(MOLDAU_SOURCE_CRC);
+    if (source_crc == NULL || PyModule_AddObjectRef(module, "SOURCE_CRC", source_crc) < 0) {
+        Py_XDECREF(source_crc);
+        return -1;
+    }
+    Py_DECREF(source_crc);
+#endif
     PyObject *record = PyImport_ImportModule("moldau.wire.records.record");
     if (record == NULL)
         return -1;

@@ -48,6 +48,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal
 
+from moldau.wire.compiled import warn_of_stale, why_stale
+
+_NAMES: Final = (
+    *(
+        "validate",
+        "plain_header",
+        "decode",
+        "encode",
+        "keys",
+        "retain",
+        "rebase_timestamps",
+        "find_timestamp",
+    ),
+    *("to_columns", "from_columns", "murmur2", "hash_keys", "OffsetMap"),
+)
+
+# Why there is a compiled kernel, but none that could be used.
+STALE: str | None = None
+
 if TYPE_CHECKING:
     from moldau.wire.records import _kernel as implementation
 
@@ -57,11 +76,19 @@ else:
         # MOLDAU_KERNEL=pure makes this import fail: C looks at the environment, pure code may not.
         from moldau.wire.records import _kernel as implementation
 
-        NAME: Final = "compiled"
+        STALE = why_stale(implementation, _NAMES)
     except ImportError:
+        implementation = None
+    except AttributeError as error:
+        STALE = f"it does not fit the code around it: {error}"
+    if STALE is not None:
+        warn_of_stale("moldau.wire.records._kernel", STALE)
+    if implementation is None or STALE is not None:
         from moldau.wire.records import pure as implementation
 
         NAME: Final = "pure"
+    else:
+        NAME: Final = "compiled"
 
 validate = implementation.validate
 plain_header = implementation.plain_header

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import socket
 import ssl
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import TypeVar
 
 from moldau.world.clock import LoopClock
-from moldau.world.ports import World
+from moldau.world.ports import Address, World
 from moldau.world.real.disk import RealDisk
 from moldau.world.real.network import RealNetwork
 from moldau.world.real.turns import TurnLoop
@@ -20,14 +21,19 @@ from moldau.world.tasks import ScopedTasks
 T = TypeVar("T")
 
 
-def real_world(directory: str, *, client_tls: ssl.SSLContext | None = None) -> World:
-    """The world of one node whose data is in `directory`."""
+def real_world(
+    directory: str,
+    *,
+    client_tls: ssl.SSLContext | None = None,
+    held: Mapping[Address, socket.socket] | None = None,
+) -> World:
+    """The world of one node whose data is in `directory`; `held` are sockets that listen for it already."""
     return World(
         clock=RealClock(),
         randomness=RealRandomness(),
         tasks=RealTasks(),
         disk=RealDisk(directory),
-        network=RealNetwork(client_tls=client_tls),
+        network=RealNetwork(client_tls=client_tls, held=held),
     )
 
 

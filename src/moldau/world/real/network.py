@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
+import socket
 import ssl
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from moldau.world.ports import Address, Buffer, ConnectionLost, FileSlice, Receiver, ServerTls
 from moldau.world.real.disk import RealFile
@@ -29,12 +31,23 @@ RECEIVE_BYTES_HINT = 64 * 1024
 # How many clients may knock at once, say after a restart, before some have to knock again.
 BACKLOG = 1024
 
+_NUMBER = re.compile(r"\[Errno (\d+)\]")
+
 
 class RealNetwork:
-    """Sockets; with TLS at listeners that are given it, and to all peers if there is a context for them."""
+    """Sockets; with TLS at listeners that are given it, and to all peers if there is a context for them.
 
-    def __init__(self, *, client_tls: ssl.SSLContext | None = None) -> None:
+    `held` are sockets that listen already, for whoever must be sure of a port before it is listened at here.
+    """
+
+    def __init__(
+        self,
+        *,
+        client_tls: ssl.SSLContext | None = None,
+        held: Mapping[Address, socket.socket] | None = None,
+    ) -> None:
         self._client_tls = client_tls
+        self._held = dict(held or {})
 
     async def listen(
         self, address: Address, accept: Callable[[], Receiver], *, tls: ServerTls | None = None
@@ -43,13 +56,19 @@ class RealNetwork:
 
         Port 0 is any free one, an empty host means all interfaces.
         """
-        server = await asyncio.get_running_loop().create_server(
-            lambda: RealConnection(accept()),
-            address.host or None,
-            address.port,
-            ssl=None if tls is None else server_context(tls),
-            backlog=BACKLOG,
-        )
+        loop, context = asyncio.get_running_loop(), None if tls is None else server_context(tls)
+        if (held := self._held.pop(address, None)) is not None:
+            server = await loop.create_server(
+                lambda: RealConnection(accept()), sock=held, ssl=context, backlog=BACKLOG
+            )
+        else:
+            server = await loop.create_server(
+                lambda: RealConnection(accept()),
+                address.host or None,
+                address.port,
+                ssl=context,
+                backlog=BACKLOG,
+            )
         port = server.sockets[0].getsockname()[1]
         return RealListener(Address(address.host, port), server)
 
@@ -61,9 +80,9 @@ class RealNetwork:
                     lambda: RealConnection(receiver), address.host, address.port, ssl=self._client_tls
                 )
         except TimeoutError:
-            raise ConnectionLost(f"{address} does not answer") from None
+            raise ConnectionLost(f"{address}: no answer within {CONNECT_TIMEOUT_MS // 1000} s") from None
         except OSError as error:
-            raise ConnectionLost(f"{address}: {error.strerror or error}") from error
+            raise ConnectionLost(f"{address}: {_why(error, is_tls=self._client_tls is not None)}") from error
         return connection
 
 
@@ -220,7 +239,11 @@ class RealConnection(asyncio.BufferedProtocol):
         self._outbox.clear()
         self._queue.clear()
         self._queued_bytes = 0
-        self._receiver.disconnected(exc and ConnectionLost(f"{self.peer}: {exc}"))
+        if exc is None:
+            self._receiver.disconnected(None)
+        else:
+            why = _why(exc, is_tls=False) if isinstance(exc, OSError) else str(exc)
+            self._receiver.disconnected(ConnectionLost(f"{self.peer}: {why}"))
 
     # ------------------------------------------------------------ within
 
@@ -331,6 +354,23 @@ class RealConnection(asyncio.BufferedProtocol):
         elif not is_full and self._is_sender_paused:
             self._is_sender_paused = False
             self._receiver.resume_sending()
+
+
+def _why(error: OSError, *, is_tls: bool) -> str:
+    """Why nobody could be connected to, in the system's words."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"certificate verify failed: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        return f"TLS failed: {error.reason.lower().replace('_', ' ') if error.reason else error}"
+    if isinstance(error, socket.gaierror):
+        return error.strerror or str(error)
+    # Instead of the system's words asyncio gives the address, or all of that for each address of a name.
+    number = error.errno or next(map(int, _NUMBER.findall(str(error))), None)
+    if number is not None:
+        return os.strerror(number)
+    if is_tls and isinstance(error, ConnectionError):
+        return "the connection was ended while TLS was being agreed on; perhaps TLS is not spoken there"
+    return str(error) or type(error).__name__
 
 
 def _subject_of_client(tls: ssl.SSLObject | None) -> str | None:

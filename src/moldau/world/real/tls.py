@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from moldau.world.ports import ClientAuth, InvalidTls, ServerTls, TlsVersion
+from moldau.world.ports import ClientAuth, ClientTls, InvalidTls, ServerTls, TlsVersion
 
 _VERSIONS: Final = {
     TlsVersion.TLS_1_2: ssl.TLSVersion.TLSv1_2,
@@ -36,18 +36,38 @@ def peer_context(tls: ServerTls) -> ssl.SSLContext:
     return _filled(context, tls)
 
 
+def client_context(tls: ClientTls) -> ssl.SSLContext:
+    """What a client opens connections with; InvalidTls if it cannot be made."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = tls.checks_names
+    if tls.identity is not None:
+        _show(context, tls.identity, tls.key_password)
+    if tls.authorities is None:
+        context.load_default_certs()
+    else:
+        _trust(context, tls.authorities)
+    return context
+
+
 def _filled(context: ssl.SSLContext, tls: ServerTls) -> ssl.SSLContext:
     context.minimum_version = _VERSIONS[min(tls.versions)]
     context.maximum_version = _VERSIONS[max(tls.versions)]
+    _show(context, tls.identity, tls.key_password)
+    if tls.authorities is not None:
+        _trust(context, tls.authorities)
+    return context
+
+
+def _show(context: ssl.SSLContext, identity: str, key_password: str | None) -> None:
     is_key_encrypted = False
 
     def tell_password() -> str:
         nonlocal is_key_encrypted
         is_key_encrypted = True
-        return tls.key_password or ""
+        return key_password or ""
 
     try:
-        with _as_file(tls.identity) as path:
+        with _as_file(identity) as path:
             # Even where there is no password: OpenSSL would ask for it at the terminal.
             context.load_cert_chain(path, password=tell_password)
     except ssl.SSLError as error:
@@ -55,15 +75,16 @@ def _filled(context: ssl.SSLContext, tls: ServerTls) -> ssl.SSLContext:
         if not is_key_encrypted or error.reason == "KEY_VALUES_MISMATCH":
             why = _why(error)
         else:
-            why = "the password does not open the key" if tls.key_password else "the key needs a password"
+            why = "the password does not open the key" if key_password else "the key needs a password"
         raise InvalidTls(f"The certificate and its key cannot be used: {why}.") from error
+
+
+def _trust(context: ssl.SSLContext, authorities: str) -> None:
     try:
-        if tls.authorities is not None:
-            with _as_file(tls.authorities) as path:
-                context.load_verify_locations(path)
+        with _as_file(authorities) as path:
+            context.load_verify_locations(path)
     except ssl.SSLError as error:
         raise InvalidTls(f"The trusted certificates cannot be used: {_why(error)}.") from error
-    return context
 
 
 @contextmanager
