@@ -22,6 +22,7 @@ from cli.conftest import Cli
 from click.testing import CliRunner, Result
 from clients.broker_process import BrokerProcess
 
+import moldau
 from moldau.cli import main
 from moldau.spark.pipelines.preflight import Problem, check_java
 
@@ -327,12 +328,12 @@ def needs_java() -> None:
 class Running:
     """A pipeline in a process of its own, whose events are read as they come."""
 
-    def __init__(self, broker: BrokerProcess, folder: Path, *arguments: str) -> None:
+    def __init__(self, address: str, folder: Path, *arguments: str) -> None:
         self._out, self._err = folder / "events", folder / "errors"
         with self._out.open("wb") as out, self._err.open("wb") as errors:
             self.process = subprocess.Popen(
                 [*MOLDAU, "pipeline", "run", *arguments, "-o", "json", "--set", "spark.ui.enabled=false"],
-                env={**os.environ, "MOLDAU_BOOTSTRAP_SERVER": broker.address},
+                env={**os.environ, "MOLDAU_BOOTSTRAP_SERVER": address},
                 stdout=out,
                 stderr=errors,
                 cwd=folder,
@@ -386,7 +387,7 @@ def test_a_function_runs_is_stopped_is_killed_and_goes_on(
     checkpoint = tmp_path / "moldau-pipelines" / "shop" / "checkpoints" / "words"
     cli("produce", log, input="one\ntwo\n")
 
-    first = Running(broker, tmp_path, "shop.py", "--metrics-port", "0")
+    first = Running(broker.address, tmp_path, "shop.py", "--metrics-port", "0")
     first.until(lambda: first.events("batch"))
     document = json_of("status", "shop")
     assert document["status"] == "running"
@@ -407,7 +408,7 @@ def test_a_function_runs_is_stopped_is_killed_and_goes_on(
     assert newest(checkpoint / "offsets") == newest(checkpoint / "commits")
 
     cli("produce", log, input="four\n")
-    second = Running(broker, tmp_path, "shop.py")
+    second = Running(broker.address, tmp_path, "shop.py")
     second.until(lambda: second.events("batch"))
     cli("produce", log, input="five\nsix\n")
     java = json.loads((tmp_path / "moldau-pipelines" / "shop" / "run.json").read_text())["java"]["pid"]
@@ -415,11 +416,36 @@ def test_a_function_runs_is_stopped_is_killed_and_goes_on(
     second.ended()
     assert json_of("status", "shop")["status"] == "died"
 
-    third = Running(broker, tmp_path, "shop.py", "--once")
+    third = Running(broker.address, tmp_path, "shop.py", "--once")
     assert third.ended() == 0, third.said()
     assert json_of("status", "shop")["status"] == "finished"
     assert not Path(f"/proc/{java}").exists()
     assert words_in(table) == sorted(["one", "two", "three", "four", "five", "six"])
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("spark")
+@pytest.mark.timeout(1200)
+def test_a_pipeline_is_stopped_while_its_broker_is_away(tmp_path: Path) -> None:
+    needs_java()
+    with moldau.cluster() as cluster:
+        text = FUNCTION.format(topic=cluster.topic(), table=tmp_path / "table")
+        (tmp_path / "shop.py").write_text(text)
+        # Without an end to the asking, it would be cut off.
+        patience = ("--stop-timeout", str(PATIENCE_S / 4), "-X", "default.api.timeout.ms=600000")
+        running = Running(cluster.bootstrap_servers, tmp_path, "shop.py", *patience)
+        running.until(lambda: running.events("running") and "set up" in running.errors())
+        commits = tmp_path / "moldau-pipelines" / "shop" / "checkpoints" / "words" / "commits"
+        running.until(lambda: newest(commits) == 0)
+        cluster.kill(1)
+        # By then it asks for what is new, if anything is quick here.
+        time.sleep(2.0)
+        running.process.send_signal(signal.SIGTERM)
+        assert running.ended() == 0, running.said()
+        unanswered = "words got no answer from what it reads, and was ended with nothing under way."
+        assert {note["text"] for note in running.events("note")} <= {unanswered}
+        assert "Cut off" not in running.errors()
+        assert newest(commits.parent / "offsets") == newest(commits)
 
 
 @pytest.mark.slow
@@ -433,7 +459,7 @@ def test_a_graph_in_python_brings_its_tables_up_to_date(
     cli("topic", "create", "click-counts", "--if-not-exists", "-c", "cleanup.policy=compact")
     produce_clicks(cli)
     run("init", "graph", "--kind", "declarative")
-    running = Running(broker, tmp_path, "graph", "--once")
+    running = Running(broker.address, tmp_path, "graph", "--once")
     assert running.ended() == 0, running.said()
     rows = {event["name"]: event["rows_in"] for event in running.events("batch")}
     assert rows["clicks"] == 3
@@ -453,7 +479,7 @@ def test_a_graph_in_sql_goes_on_where_it_was_stopped(broker: BrokerProcess, cli:
     run("init", "graph", "--kind", "sql")
     produce_clicks(cli)
     # One update after the other: the stop comes anywhere in one of them.
-    first = Running(broker, tmp_path, "graph", "--every", "0.1")
+    first = Running(broker.address, tmp_path, "graph", "--every", "0.1")
     first.until(lambda: first.events("batch"))
     assert run("stop", "graph", "--timeout", str(PATIENCE_S)).stderr == "graph is stopped.\n"
     assert first.ended() == 0, first.said()
@@ -466,7 +492,7 @@ def test_a_graph_in_sql_goes_on_where_it_was_stopped(broker: BrokerProcess, cli:
 
     # A process of its own: tables and checkpoints are all that it has of the first.
     produce_clicks(cli)
-    second = Running(broker, tmp_path, "graph", "--once")
+    second = Running(broker.address, tmp_path, "graph", "--once")
     assert second.ended() == 0, second.said()
     check_tables(state / "tables", {"/home": 4, "/about": 2})
     assert {"/home", "12:00"} <= counted_pages(cli)

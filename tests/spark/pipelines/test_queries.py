@@ -271,6 +271,75 @@ def register_slow_planner(spark: "SparkSession", offsets: Path, is_planning: Pat
     spark.dataSource.register(SlowPlanner)
 
 
+def test_a_query_whose_source_does_not_answer_is_not_waited_for(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    """As one whose brokers are away, which would be asked for a minute."""
+    is_silent, is_asked, checkpoint = tmp_path / "is silent", tmp_path / "is asked", tmp_path / "checkpoint"
+    count = tmp_path / "count"
+    count.write_text("3")
+    register_counter(spark, count, is_silent, is_asked)
+
+    def start() -> Any:
+        writer = spark.readStream.format("counter").load().writeStream.format("parquet").queryName("silent")
+        return writer.option("checkpointLocation", str(checkpoint)).start(str(tmp_path / "table"))
+
+    query = start()
+    until(lambda: newest(checkpoint / "commits") == 0)
+    is_silent.touch()
+    until(is_asked.exists)
+    unanswered: list[str] = []
+    deadline_s = time.monotonic() + DEADLINE_S
+    assert finish_batches(spark._jsparkSession, deadline_s=deadline_s, unanswered=unanswered.append) == []
+    assert time.monotonic() < deadline_s
+    assert unanswered == ["silent"]
+    assert not query.isActive
+    assert query.exception() is None
+    # It goes on where it was, and nothing is done again.
+    assert newest(checkpoint / "commits") == newest(checkpoint / "offsets") == 0
+    count.write_text("5")
+    is_silent.unlink()
+    query = start()
+    until(lambda: newest(checkpoint / "commits") == 1)
+    query.stop()
+    written = spark.read.parquet(str(tmp_path / "table")).collect()
+    assert sorted(row.number for row in written) == [0, 1, 2, 3, 4]
+
+
+def register_counter(spark: "SparkSession", count: Path, is_silent: Path, is_asked: Path) -> None:
+    """A source of as many numbers as stand in a file, which can be silenced."""
+    from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+
+    class Reader(DataSourceStreamReader):
+        def initialOffset(self) -> dict[str, int]:  # noqa: N802
+            return {"number": 0}
+
+        def latestOffset(self, start: dict[str, int], limit: object) -> dict[str, int]:  # noqa: N802
+            while is_silent.exists():
+                is_asked.touch()
+                time.sleep(0.01)
+            return {"number": int(count.read_text())}
+
+        def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+            return [InputPartition(number) for number in range(start["number"], end["number"])]
+
+        def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
+            yield (partition.value,)
+
+    class Counter(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "counter"
+
+        def schema(self) -> str:
+            return "number INT"
+
+        def streamReader(self, schema: object) -> Reader:  # noqa: N802
+            return Reader()
+
+    spark.dataSource.register(Counter)
+
+
 def test_a_query_that_takes_too_long_is_cut_off_and_named(spark: "SparkSession", tmp_path: Path) -> None:
     go_on, is_writing = threading.Event(), threading.Event()
 

@@ -425,7 +425,17 @@ class Runner:
     def _settle(self, session: Session) -> None:
         deadline_s = time.monotonic() + self._request.stop_timeout_s
         self._cut_off = tuple(
-            finish_batches(session.java_session, deadline_s=deadline_s, is_over=lambda: not self._is_updating)
+            finish_batches(
+                session.java_session,
+                deadline_s=deadline_s,
+                is_over=lambda: not self._is_updating,
+                unanswered=self._tell_unanswered,
+            )
+        )
+
+    def _tell_unanswered(self, query: str) -> None:
+        self._observer.note(
+            f"{query_name(query)} got no answer from what it reads, and was ended with nothing under way."
         )
 
     def _finish_others(self) -> None:

@@ -14,6 +14,10 @@ that lock, with which nothing can begin, and look where the query is:
     waits for its trigger                   marked, and then woken; it sees the mark, and ends
     is on its way to a trigger              marked, and looked at again, for it may just have passed the mark
 
+A source that does not answer is asked with the lock held, for as long as it likes: a minute, where brokers
+are away. Such a query is interrupted after some seconds. Nothing is planned then; and if the source answers
+in that very moment, what is planned has not begun, as after a kill: the next run does it, and only it.
+
 What is read and written, and how often, makes no difference.
 """
 
@@ -31,6 +35,11 @@ if TYPE_CHECKING:
 _POLL_S: Final = 0.02
 _LOCK_TIMEOUT_MS: Final = 50
 _CUT_OFF_S: Final = 2.0
+# How long a source may take to say what is new. Longer than one that answers needs, and short enough that
+# all is over within the ten seconds that containers are given to stop.
+_ANSWER_S: Final = 3.0
+# What Spark says that a query does while it asks one of its sources, and nothing else.
+_ASKING: Final = "Getting offsets from"
 # Has no micro-batches, so that it does not matter where it is.
 _CONTINUOUS: Final = "ContinuousExecution"
 _STATES: Final = "org.apache.spark.sql.execution.streaming.runtime"
@@ -44,12 +53,18 @@ def active_queries(java_session: JavaObject) -> list[JavaObject]:
 
 
 def finish_batches(
-    java_session: JavaObject, *, deadline_s: float, is_over: Callable[[], bool] = lambda: True
+    java_session: JavaObject,
+    *,
+    deadline_s: float,
+    is_over: Callable[[], bool] = lambda: True,
+    unanswered: Callable[[str], object] = lambda name: None,
 ) -> list[str]:
-    """Let each query finish its micro-batch, and end it; gives the names of those cut off at the deadline.
+    """Let each query finish its micro-batch, and end it; gives the names of those that were cut off in one.
 
-    Queries may come up meanwhile, as they do in graphs, until `is_over`. A Java lock belongs to a thread of
-    Java, which PySpark has one of for each thread here: all is done in the thread of the caller.
+    That happens at the deadline. A query that only waits for what it reads is not waited for, and
+    `unanswered` is told its name. Queries may come up meanwhile, as they do in graphs, until `is_over`. A
+    Java lock belongs to a thread of Java, which PySpark has one of for each thread here: all is done in the
+    thread of the caller.
     """
     endings: dict[str, _Ending] = {}
     queries: dict[str, JavaObject] = {}
@@ -57,10 +72,10 @@ def finish_batches(
         while True:
             queries = {str(query.runId()): query for query in active_queries(java_session)}
             if not queries and is_over():
-                return []
+                break
             for run_id, query in queries.items():
                 if run_id not in endings:
-                    endings[run_id] = _Ending(query)
+                    endings[run_id] = _Ending(query, unanswered)
             for run_id, ending in endings.items():
                 if run_id in queries:
                     ending.go_on()
@@ -75,31 +90,42 @@ def finish_batches(
             # Spark may be on its way out by itself.
             with contextlib.suppress(Exception):
                 ending.let_go()
-    return [_cut_off(query) for run_id, query in queries.items() if not endings[run_id].is_sure]
+    for run_id in queries:
+        if not endings[run_id].is_sure:
+            endings[run_id].cut_off()
+    return [ending.name for ending in endings.values() if ending.has_left_something()]
 
 
 class _Ending:
     """How far one query is on its way to its end."""
 
-    def __init__(self, query: JavaObject) -> None:
+    def __init__(self, query: JavaObject, unanswered: Callable[[str], object]) -> None:
+        self.name = str(query.name() or query.id())
         self._query = query
+        self._unanswered = unanswered
         self._thread = query.queryExecutionThread()
         self._lock = query.awaitProgressLock()
         self._is_locked = False
         self._is_marked = False
         # Whether it ends by itself from here, with nothing planned that is not committed.
         self.is_sure = False
+        # Since when it has been asking its sources, with the lock held; and whether that has been too long.
+        self._asking_since_s: float | None = None
+        self._is_given_up = False
+        self._is_cut_off = False
 
     def go_on(self) -> None:
         """Look where the query stands, and do what is due there; the module says what."""
-        if self.is_sure:
+        if self.is_sure or self._is_given_up:
             return
         if self._query.getClass().getSimpleName() == _CONTINUOUS:
             self.is_sure = True
             self._query.stop()
             return
         if not (self._is_locked or self._take_lock()):
+            self._end_unless_answered()
             return
+        self._asking_since_s = None
         # In this order: one that waits for the lock stays where it is, as long as we have it.
         waits_for_lock = self._lock.hasQueuedThread(self._thread)
         is_in_trigger = self._query.status().isTriggerActive()
@@ -124,6 +150,34 @@ class _Ending:
         if self._is_locked:
             self._is_locked = False
             self._lock.unlock()
+
+    def cut_off(self) -> None:
+        """Interrupt it wherever it is."""
+        self._is_cut_off = True
+        _interrupt(self._query, self.name)
+
+    def has_left_something(self) -> bool:
+        """Whether something is planned that is not committed, once it has ended."""
+        return self._is_cut_off or (self._is_given_up and not self._is_all_committed())
+
+    def _end_unless_answered(self) -> None:
+        """Interrupt it if it does nothing but ask its sources, and has done so for long."""
+        if not self._is_asking():
+            self._asking_since_s = None
+            return
+        now_s = time.monotonic()
+        self._asking_since_s = self._asking_since_s or now_s
+        if now_s - self._asking_since_s >= _ANSWER_S:
+            self._is_given_up = True
+            self._unanswered(self.name)
+            _interrupt(self._query, self.name)
+
+    def _is_asking(self) -> bool:
+        return str(self._query.status().message()).startswith(_ASKING) and not self._has_planned()
+
+    def _is_all_committed(self) -> bool:
+        planned, committed = self._query.offsetLog(), self._query.commitLog()
+        return bool(planned.getLatestBatchId().equals(committed.getLatestBatchId()))
 
     def _take_lock(self) -> bool:
         milliseconds = _constant(self._lock, "java.util.concurrent.TimeUnit", "MILLISECONDS")
@@ -153,10 +207,8 @@ def _constant(java: JavaObject, owner: str, name: str = "MODULE$") -> JavaObject
     return java.getClass().forName(owner).getField(name).get(None)
 
 
-def _cut_off(query: JavaObject) -> str:
+def _interrupt(query: JavaObject, name: str) -> None:
     """Interrupt a query wherever it is; one that is in Python code does not notice, and is not waited for."""
-    name = str(query.name() or query.id())
     stopping = threading.Thread(target=query.stop, name=f"stop {name}", daemon=True)
     stopping.start()
     stopping.join(_CUT_OFF_S)
-    return name
