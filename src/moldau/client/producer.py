@@ -231,11 +231,14 @@ class Producer:
             deliveries.append(PackedDelivery(batch))
         return deliveries
 
-    async def topic(self, name: str, *, partition: int | None = None) -> TopicView:
+    async def topic(
+        self, name: str, *, partition: int | None = None, timeout_ms: int | None = None
+    ) -> TopicView:
         """The topic, created if need be and possible; looked up anew if it lacks `partition`."""
         view = self._cluster.metadata.topics.get(name)
         if view is None:
-            view = await self._cluster.topic(name, timeout_ms=self._settings.max_block_ms, may_create=True)
+            patience_ms = self._settings.max_block_ms if timeout_ms is None else timeout_ms
+            view = await self._cluster.topic(name, timeout_ms=patience_ms, may_create=True)
         if partition is not None and partition >= len(view.partitions):
             # The topic may have grown, or been created anew, since it was asked for.
             await self._cluster.refresh_if_possible([name], seen=self._cluster.metadata.revision)

@@ -14,6 +14,7 @@ from moldau.client.settings import ClientSettings
 from moldau.model.ids import PartitionIndex, TopicName, TopicPartition
 from moldau.spark.errors import NoBroker
 from moldau.spark.options import WriteOptions
+from moldau.spark.sink import task
 from moldau.spark.sink.errors import BadRow, BadTopic, NotWritten
 from moldau.spark.sink.producers import borrowed_producer, producer_settings
 from moldau.spark.sink.task import TaskReport, TaskWriter
@@ -133,6 +134,23 @@ def test_a_topic_that_is_not_there_is_named(broker: Cluster) -> None:
         attempt(rows(key=[b"k"] * 2, value=[b"a"] * 2, topic=[there, "missing"]))
 
 
+def test_a_topic_that_is_not_there_is_not_waited_for_as_a_broker_is(
+    broker: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task, "GONE_AFTER_S", 0.5)
+    with pytest.raises(BadTopic, match="topic 'missing' does not exist"):
+        # Two minutes is how long one may be away.
+        write(broker, [rows(value=[b"a"])], topic="missing", allow_auto_create_topics="false")
+
+
+def test_a_topic_that_is_made_while_a_task_looks_for_it_is_written(broker: Cluster) -> None:
+    name = "made-meanwhile"
+    making = threading.Timer(0.5, broker.topic, [name])
+    making.start()
+    assert write(broker, [rows(value=[b"a"])], topic=name, allow_auto_create_topics="false").records == 1
+    making.join()
+
+
 def test_a_topic_is_created_where_brokers_do_that(broker: Cluster) -> None:
     assert write(broker, [rows(value=[b"a"])], topic="made-by-writing").records == 1
     assert read(broker, "made-by-writing", 1)[0][0].value == b"a"
@@ -195,6 +213,16 @@ def test_a_broker_that_comes_back_has_every_row_once(lone_broker: Cluster) -> No
         int((r.value or b"").split()[0]) for rs in read(lone_broker, topic, 40_000).values() for r in rs
     ]
     assert sorted(values) == [*range(40_000)]
+
+
+def test_a_broker_that_is_away_is_waited_for_to_say_whether_there_is_the_topic(lone_broker: Cluster) -> None:
+    with borrowed_producer(options_for(lone_broker)):
+        topic = lone_broker.topic()
+    lone_broker.kill(1)
+    coming_back = threading.Timer(0.5, lone_broker.restart, [1])
+    coming_back.start()
+    assert write(lone_broker, [rows(value=[b"a"])], topic=topic).records == 1
+    coming_back.join()
 
 
 def test_a_broker_that_stays_away_is_an_error_once_the_time_for_delivery_is_over(

@@ -11,6 +11,8 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from moldau.client import ClientError
 from moldau.client.blocking import BlockingProducer
+from moldau.client.errors import is_worth_another_try
+from moldau.client.metadata import TopicView
 from moldau.client.producer import PackedDelivery, PackedFailed
 from moldau.client.settings import ClientSettings
 from moldau.model.errors import ErrorCode
@@ -29,6 +31,11 @@ if TYPE_CHECKING:
 
 # Large enough that batches for many partitions are full, small enough to stay in a processor's cache.
 CHUNK_BYTES: Final = 4 * 2**20
+
+# How long brokers must have said that there is no such topic, which one may say for a moment that has just
+# started, or is making the topic. A task that is repeated has been told so already.
+GONE_AFTER_S: Final = 10.0
+_GONE_AGAIN_AFTER_S: Final = 1.0
 
 
 @dataclass(slots=True)
@@ -57,12 +64,19 @@ class TaskWriter:
     """Writes the rows of one task."""
 
     def __init__(
-        self, producer: BlockingProducer, columns: Columns, settings: ClientSettings, *, task: int
+        self,
+        producer: BlockingProducer,
+        columns: Columns,
+        settings: ClientSettings,
+        *,
+        task: int,
+        is_repeated: bool = False,
     ) -> None:
         self._producer = producer
         self._columns = columns
         self._settings = settings
         self._task = task
+        self._gone_after_s = _GONE_AGAIN_AFTER_S if is_repeated else GONE_AFTER_S
         self._batch_bytes_max = min(settings.batch_size, settings.max_request_size)
         self._topics: dict[str, Topic] = {}
         self._placer = Placer(columns, self._topic, task=task, switch_bytes=self._batch_bytes_max)
@@ -143,11 +157,31 @@ class TaskWriter:
         known = self._topics.get(name)
         if known is None or partition >= known.partition_count:
             try:
-                view = self._producer.topic(name, partition=partition if partition >= 0 else None)
+                view = self._look_up(name, partition if partition >= 0 else None)
             except ClientError as error:
                 raise BadTopic(_why_no_topic(name, error)) from None
             known = self._topics[name] = Topic(len(view.partitions), view.available)
         return known
+
+    def _look_up(self, name: str, partition: int | None) -> TopicView:
+        """The topic: brokers that are away are waited for, those that deny it are believed before long."""
+        deadline_s = time.monotonic() + self._settings.max_block_ms / 1_000
+        denied_since_s: float | None = None
+        delay_ms = self._settings.retry_backoff_ms
+        while True:
+            try:
+                return self._producer.topic(name, partition=partition, timeout_ms=0)
+            except ClientError as error:
+                now_s = time.monotonic()
+                if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    denied_since_s = None
+                elif denied_since_s is None:
+                    denied_since_s = now_s
+                is_gone = denied_since_s is not None and now_s - denied_since_s >= self._gone_after_s
+                if is_gone or now_s >= deadline_s or not is_worth_another_try(error):
+                    raise
+            time.sleep(delay_ms / 1_000)
+            delay_ms = min(2 * delay_ms, max(delay_ms, self._settings.retry_backoff_max_ms))
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,9 +50,11 @@ class _Sink(SentWithTasks):
 
         context = TaskContext.get()
         task = 0 if context is None else context.partitionId()
+        is_repeated = context is not None and context.attemptNumber() > 0
         with borrowed_producer(self._options) as producer:
             settings = ClientSettings.parse(producer_settings(self._options))
-            report = TaskWriter(producer, self._columns, settings, task=task).write(iterator)
+            writer = TaskWriter(producer, self._columns, settings, task=task, is_repeated=is_repeated)
+            report = writer.write(iterator)
         settle()
         return report
 
