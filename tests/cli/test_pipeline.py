@@ -448,6 +448,38 @@ def test_a_pipeline_is_stopped_while_its_broker_is_away(tmp_path: Path) -> None:
         assert newest(commits.parent / "offsets") == newest(commits)
 
 
+ROUTED = """\
+from pyspark.sql import functions as sf
+
+
+def pipeline(spark):
+    records = spark.readStream.format("moldau").option("subscribe", "{topic}")
+    records = records.option("startingOffsets", "earliest").load()
+    writer = records.select("value", sf.lit("missing-routed").alias("topic")).writeStream.format("moldau")
+    writer.option("kafka.allow.auto.create.topics", "false").queryName("routed").start()
+    writer = records.select("value").writeStream.format("moldau").option("topic", "missing-{topic}")
+    writer.queryName("copied").start()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("spark")
+@pytest.mark.timeout(1200)
+def test_topics_that_are_missing_are_told_of_at_once_and_waited_for_not_long(
+    broker: BrokerProcess, cli: Cli, log: str, tmp_path: Path
+) -> None:
+    needs_java()
+    (tmp_path / "shop.py").write_text(ROUTED.format(topic=log))
+    cli("produce", log, input="one\n")
+    # Tasks are tried four times; a broker that is away would be waited for by each.
+    running = Running(broker.address, tmp_path, "shop.py", "-X", f"delivery.timeout.ms={600_000}")
+    assert running.ended() == 1, running.said()
+    (note,) = running.events("note")
+    assert note["text"].startswith(f"There is no topic 'missing-{log}' to write to; the cluster may creat")
+    assert "query 'routed': Row 1 of task 0" in running.errors()
+    assert "topic 'missing-routed' does not exist. Check the name, or create the topic." in running.errors()
+
+
 @pytest.mark.slow
 @pytest.mark.xdist_group("spark")
 @pytest.mark.timeout(1200)

@@ -287,6 +287,8 @@ def validate(
 
     def take(found: Iterator[Finding]) -> None:
         for finding in found:
+            if finding in findings:
+                continue
             findings.append(finding)
             if not is_json:
                 show_finding(finding)
@@ -296,7 +298,7 @@ def validate(
         take(check_topics(project, cluster_of(target)))
         is_well = all(finding.level is not Level.PROBLEM for finding in findings)
         if is_well and not is_static:
-            take(iter([dry_run(project, target, master, conf)]))
+            take(dry_run(project, target, master, conf))
     problems = [finding for finding in findings if finding.level is Level.PROBLEM]
     if is_json:
         print_json(
@@ -320,7 +322,7 @@ def validate(
         )
 
 
-def dry_run(project: Project, target: Target, master: str, conf: dict[str, str]) -> Finding:
+def dry_run(project: Project, target: Target, master: str, conf: dict[str, str]) -> Iterator[Finding]:
     """Set everything up in Spark, and start nothing."""
     import tempfile
 
@@ -342,15 +344,19 @@ def dry_run(project: Project, target: Target, master: str, conf: dict[str, str])
             is_dry=True,
         )
         with observer(as_json=False) as watching, redirect_stdout(sys.stderr):
-            outcome = Runner(request, watching).run()
+            runner = Runner(request, watching)
+            outcome = runner.run()
+    yield from runner.warnings
     if outcome.check is not None:
-        return outcome.check.finding
-    if outcome.failure is not None:
-        return Finding("pipeline", Level.PROBLEM, _sentence(str(outcome.failure)))
-    if outcome.queries:
-        return Finding("pipeline", Level.OK, f"It would start {', '.join(outcome.queries)}.")
-    detail = "The graph is complete." if project.kind.value == "declarative" else "It would start no stream."
-    return Finding("pipeline", Level.OK, detail)
+        yield outcome.check.finding
+    elif outcome.failure is not None:
+        yield Finding("pipeline", Level.PROBLEM, _sentence(str(outcome.failure)))
+    elif outcome.queries:
+        yield Finding("pipeline", Level.OK, f"It would start {', '.join(outcome.queries)}.")
+    elif project.kind.value == "declarative":
+        yield Finding("pipeline", Level.OK, "The graph is complete.")
+    else:
+        yield Finding("pipeline", Level.OK, "It would start no stream.")
 
 
 def show_finding(finding: Finding) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import Enum
@@ -112,9 +112,13 @@ def check_topics(project: Project, cluster: ClusterAddress) -> Iterator[Finding]
 
 
 def look_for_topics(
-    cluster: ClusterAddress, *, read: Iterable[str] = (), written: Iterable[str] = ()
+    cluster: ClusterAddress,
+    *,
+    read: Iterable[str] = (),
+    written: Iterable[str] = (),
+    must_exist: bool = False,
 ) -> Iterator[Finding]:
-    """Whether a cluster answers, and has these topics."""
+    """Whether a cluster answers, and has these topics; writing makes those that are missing, if it may."""
     from moldau.client import ClientError, Unreachable, connect_sync
 
     try:
@@ -136,13 +140,14 @@ def look_for_topics(
     for topic in read:
         yield _topic(topic, known, is_read=True)
     for topic in written:
-        yield _topic(topic, known, is_read=False)
+        yield _topic(topic, known, is_read=False, must_exist=must_exist)
 
 
 def check_access(access: Access) -> Iterator[Finding]:
     """The same for something that a running pipeline reads or writes."""
     if access.format != FORMAT:
         return
+    from moldau.client.settings import ClientSettings
     from moldau.model.settings.setting import InvalidSetting
     from moldau.spark.options import ReadOptions, Use, servers_of, settings_of
 
@@ -150,7 +155,9 @@ def check_access(access: Access) -> Iterator[Finding]:
         cluster = ClusterAddress(servers_of(access.options), settings_of(access.options))
         if access.verb == "write":
             topic = {name.lower(): value for name, value in access.options.items()}.get("topic")
-            yield from look_for_topics(cluster, written=[topic] if topic else [])
+            may_create = ClientSettings.parse(cluster.settings).allow_auto_create_topics
+            written = [topic] if topic else []
+            yield from look_for_topics(cluster, written=written, must_exist=not may_create)
             return
         options = ReadOptions.parse(access.options, Use.STREAM if access.is_stream else None)
     except InvalidSetting as error:
@@ -161,21 +168,24 @@ def check_access(access: Access) -> Iterator[Finding]:
     yield from look_for_topics(cluster, read=read)
 
 
-def first_problem(findings: Iterable[Finding]) -> None:
-    """Raise CheckFailed for the first problem, and look no further."""
+def first_problem(findings: Iterable[Finding], *, warned: Callable[[Finding], object]) -> None:
+    """Raise CheckFailed for the first problem, and look no further; `warned` is told what may become one."""
     for finding in findings:
         if finding.level is Level.PROBLEM:
             raise CheckFailed(finding)
+        if finding.level is Level.WARNING:
+            warned(finding)
 
 
-def _topic(name: str, known: list[str], *, is_read: bool) -> Finding:
+def _topic(name: str, known: list[str], *, is_read: bool, must_exist: bool = True) -> Finding:
     if name in known:
         return Finding("topics", Level.OK, f"{name} is there, to be {'read' if is_read else 'written'}.")
     near = get_close_matches(name, known, n=1)
     hint = f"Did you mean '{near[0]}'? " if near else ""
     fix = f"{hint}'moldau topic create {name}' makes it."
-    if is_read:
-        return Finding("topics", Level.PROBLEM, f"There is no topic '{name}' to read.", fix, Cause.NOT_FOUND)
+    if must_exist:
+        what = f"There is no topic '{name}' to {'read' if is_read else 'write to'}."
+        return Finding("topics", Level.PROBLEM, what, fix, Cause.NOT_FOUND)
     return Finding(
         "topics", Level.WARNING, f"There is no topic '{name}' to write to; the cluster may create it.", fix
     )

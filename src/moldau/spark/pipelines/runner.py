@@ -140,6 +140,8 @@ class Runner:
         self._cut_off: tuple[str, ...] = ()
         self._started: tuple[str, ...] = ()
         self._accesses: list[Access] = []
+        # What does not keep the pipeline from running, and may be a mistake all the same.
+        self.warnings: list[Finding] = []
         self._run: Run | None = None
 
     # ------------------------------------------------------------ what callers use
@@ -148,8 +150,9 @@ class Runner:
         """Run to the end, which may be far away; CheckFailed and AlreadyRuns come before anything starts."""
         request = self._request
         self._observer.phase("Looking at what the pipeline needs")
-        first_problem(check_installation(request.project, request.conf, master=request.master))
-        first_problem(check_topics(request.project, request.cluster))
+        installation = check_installation(request.project, request.conf, master=request.master)
+        first_problem(installation, warned=self._warn)
+        first_problem(check_topics(request.project, request.cluster), warned=self._warn)
         with self._directory.lock():
             self._await_leftover()
             with self._signals_handled():
@@ -316,7 +319,14 @@ class Runner:
         is_new = access not in self._accesses
         if is_new and (access.is_stream or not self._started):
             self._accesses.append(access)
-            first_problem(check_access(access))
+            first_problem(check_access(access), warned=self._warn)
+
+    def _warn(self, finding: Finding) -> None:
+        # What the files say, and what the pipeline does then, is often the same.
+        if finding not in self.warnings:
+            self.warnings.append(finding)
+            if not self._request.is_dry:
+                self._observer.note(f"{finding.detail} {finding.fix}".strip())
 
     def _told(self, event: str) -> None:
         if self._request.is_verbose:
