@@ -23,7 +23,9 @@ class MoldauDataSource(DataSource):
     """`spark.read.format("moldau")`, and `readStream`, `write`, `writeStream`."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
-        super().__init__(options)
+        from moldau.spark.options import with_defaults
+
+        super().__init__(with_defaults(options))
 
     @classmethod
     def name(cls) -> str:

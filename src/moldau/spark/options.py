@@ -5,8 +5,10 @@ The names are those of Spark's connector for Kafka. `docs/spark.md` shows the ta
 
 from __future__ import annotations
 
+import json
+import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from enum import Enum
@@ -29,6 +31,8 @@ from moldau.spark.plan.offsets import (
 T = TypeVar("T")
 
 BOOTSTRAP_SERVERS: Final = "kafka.bootstrap.servers"
+# In the environment: options, as JSON, for whoever leaves them out, also in SQL. `moldau pipeline` sets it.
+DEFAULTS_VARIABLE: Final = "MOLDAU_SPARK_DEFAULTS"
 KAFKA_PREFIX: Final = "kafka."
 
 
@@ -276,6 +280,15 @@ def settings_of(options: Mapping[str, str]) -> dict[str, SettingValue]:
         settings[setting.replace(".", "_")] = value
     ClientSettings.parse(settings)
     return settings
+
+
+def with_defaults(options: MutableMapping[str, str]) -> MutableMapping[str, str]:
+    """The options, and behind them those that the environment has for whoever leaves them out."""
+    given = {name.lower() for name in options}
+    for name, value in json.loads(os.environ.get(DEFAULTS_VARIABLE, "{}")).items():
+        if name.lower() not in given:
+            options[name] = value
+    return options
 
 
 def servers_of(options: Mapping[str, str]) -> str:

@@ -221,6 +221,8 @@ class Runner:
         return Outcome(Status.STOPPED, cut_off=self._cut_off, is_incomplete=is_incomplete)
 
     def _open(self) -> None:
+        from moldau.spark.options import DEFAULTS_VARIABLE
+
         request = self._request
         self._observer.phase("Starting Spark")
         worker = check_workers(
@@ -233,6 +235,8 @@ class Runner:
         os.environ["PYTHONPATH"] = os.pathsep.join(
             filter(None, (str(request.project.root), os.environ.get("PYTHONPATH")))
         )
+        # For SQL, whose options nobody sees before Spark does.
+        os.environ[DEFAULTS_VARIABLE] = json.dumps(self._defaults())
         self._session = open_session(
             spark_settings(request.project, self._directory, master=request.master, given=request.conf),
             worker_python=worker.path,
@@ -303,16 +307,20 @@ class Runner:
             trigger = {"availableNow": True}
         elif request.interval_s is not None:
             trigger = {"processingTime": f"{request.interval_s} seconds"}
-        defaults = {f"kafka.{name}": value for name, value in request.client_settings.items()}
         return Setup(
             name=request.project.name,
             checkpoints=self._directory.checkpoints,
-            defaults={"kafka.bootstrap.servers": request.cluster.servers, **defaults},
+            defaults=self._defaults(),
             stream_defaults={"groupIdPrefix": request.project.name},
             trigger=trigger,
             is_dry=request.is_dry,
             on_access=self._saw,
         )
+
+    def _defaults(self) -> Mapping[str, str]:
+        """Options of the format moldau, for what the pipeline does not say itself."""
+        given = {f"kafka.{name}": value for name, value in self._request.client_settings.items()}
+        return {"kafka.bootstrap.servers": self._request.cluster.servers, **given}
 
     def _saw(self, access: Access) -> None:
         # What is done for each batch finds out by itself, and waits for a broker that is away for a moment.
