@@ -555,6 +555,63 @@ def test_validate_finds_what_only_spark_can_see(
     assert json_of("list") == []
 
 
+IN_SQL = """\
+def pipeline(spark):
+    spark.sql("CREATE TEMPORARY VIEW lines USING moldau OPTIONS (subscribe '{topic}')")
+    words = "SELECT CAST(value AS STRING) AS word FROM lines"
+    spark.sql(f"INSERT OVERWRITE DIRECTORY '{table}' USING parquet {{words}}")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("spark")
+@pytest.mark.timeout(1200)
+def test_sql_in_a_function_knows_the_cluster_and_writes_nothing_when_validated(
+    broker: BrokerProcess, cli: Cli, log: str, tmp_path: Path
+) -> None:
+    import pyarrow.parquet
+
+    needs_java()
+    table = tmp_path / "table"
+    (tmp_path / "shop.py").write_text(IN_SQL.format(topic=log, table=table))
+    cli("produce", log, input="one\ntwo\n")
+    command = [*MOLDAU, "pipeline", "validate", "shop.py", "-o", "json", "-b", broker.address]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    told = [each["detail"] for each in json.loads(done.stdout)["findings"] if each["check"] == "SQL"]
+    assert [detail.partition(" '")[0] for detail in told] == [
+        "Not run, as it may write: INSERT OVERWRITE DIRECTORY"
+    ]
+    assert not table.exists()
+    running = Running(broker.address, tmp_path, "shop.py")
+    assert running.ended() == 0, running.said()
+    assert sorted(pyarrow.parquet.read_table(table)["word"].to_pylist()) == ["one", "two"]
+
+
+GRAPH_THAT_WRITES = """\
+from pyspark import pipelines as dp
+
+spark.range(3).write.parquet("{table}")
+
+
+@dp.materialized_view
+def numbers():
+    return spark.range(3)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("spark")
+@pytest.mark.timeout(1200)
+def test_a_graph_that_is_validated_writes_nothing_on_the_way(tmp_path: Path) -> None:
+    needs_java()
+    (tmp_path / "graph.py").write_text(GRAPH_THAT_WRITES.format(table=tmp_path / "table"))
+    command = [*MOLDAU, "pipeline", "validate", "graph.py", "-o", "json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "table").exists()
+
+
 def produce_clicks(cli: Cli) -> None:
     for page, minute in (("/home", 0), ("/about", 1), ("/home", 9)):
         cli("produce", "clicks", json.dumps({"page": page, "at": f"2030-01-01T12:{minute:02}:10Z"}))

@@ -346,7 +346,7 @@ def dry_run(project: Project, target: Target, master: str, conf: dict[str, str])
         with observer(as_json=False) as watching, redirect_stdout(sys.stderr):
             runner = Runner(request, watching)
             outcome = runner.run()
-    yield from runner.warnings
+    yield from runner.findings
     if outcome.check is not None:
         yield outcome.check.finding
     elif outcome.failure is not None:

@@ -147,6 +147,73 @@ def test_a_dry_run_sets_up_everything_and_does_nothing(
     assert not spark.catalog.tableExists("never_written")
 
 
+def test_a_dry_run_leaves_out_what_may_write_in_sql(
+    setup: Setup, spark: "SparkSession", tmp_path: Path
+) -> None:
+    setup.is_dry = True
+    out, rows = tmp_path / "out", spark.range(3)
+    writing = [
+        f"INSERT OVERWRITE DIRECTORY '{out}' USING csv SELECT 1 AS a",
+        f"CREATE TABLE never_made USING csv LOCATION '{out}' AS SELECT 1 AS a",
+        f"EXECUTE IMMEDIATE 'INSERT OVERWRITE DIRECTORY \\'{out}\\' USING csv SELECT 1 AS a'",
+        f"BEGIN INSERT OVERWRITE DIRECTORY '{out}' USING csv SELECT 1 AS a; END",
+        f"WITH one AS (SELECT 1 AS a) INSERT OVERWRITE DIRECTORY '{out}' USING csv SELECT * FROM one",
+    ]
+    with hooked(setup):
+        for text in writing:
+            assert spark.sql(text).collect() == []
+        spark.sql(f"INSERT OVERWRITE DIRECTORY '{out}' USING csv SELECT :a AS a", {"a": 1})
+        spark.sql("INSERT OVERWRITE DIRECTORY :out USING csv SELECT 1 AS a", {"out": str(out)})
+        spark.sql("INSERT OVERWRITE DIRECTORY {out} USING csv SELECT * FROM {rows}", out=str(out), rows=rows)
+    assert not out.exists()
+    assert not spark.catalog.tableExists("never_made")
+    assert setup.left_out[:5] == writing
+    assert len(setup.left_out) == 8
+
+
+def test_a_dry_run_runs_what_writes_nothing_in_sql(setup: Setup, spark: "SparkSession") -> None:
+    from pyspark.errors import AnalysisException, ParseException
+
+    setup.is_dry = True
+    with hooked(setup):
+        assert spark.sql("SELECT 1 AS a").columns == ["a"]
+        spark.sql("CREATE OR REPLACE TEMPORARY VIEW two AS SELECT 2 AS a")
+        assert [row.a for row in spark.sql("SELECT a FROM two WHERE a = :a", {"a": 2}).collect()] == [2]
+        assert spark.sql("SELECT * FROM {rows}", rows=spark.range(3)).count() == 3
+        spark.sql("SET spark.shop.size = 3")
+        spark.sql("DROP VIEW two")
+        with pytest.raises(ParseException):
+            spark.sql("SELEC 1")
+    assert setup.left_out == ["DROP VIEW two"]
+    spark.sql("DROP VIEW two")
+    assert spark.conf.get("spark.shop.size") == "3"
+    spark.conf.unset("spark.shop.size")
+    setup.left_out.clear()
+    with hooked(setup), pytest.raises(AnalysisException, match="nope"):
+        spark.sql("INSERT OVERWRITE DIRECTORY '/never' USING csv SELECT nope")
+
+
+def test_a_dry_run_makes_tables_where_they_are_forgotten(
+    setup: Setup, spark: "SparkSession", tmp_path: Path
+) -> None:
+    setup.is_dry = True
+    with hooked(setup):
+        spark.sql("CREATE TABLE left_out (a INT) USING parquet")
+    assert not spark.catalog.tableExists("left_out")
+    warehouse = spark.conf.get("spark.sql.warehouse.dir")
+    assert warehouse is not None
+    setup.checkpoints = Path(warehouse.removeprefix("file:")) / "checkpoints"
+    with hooked(setup):
+        spark.sql("CREATE TABLE made (a INT) USING parquet")
+        spark.sql("INSERT INTO made SELECT 1")
+        assert spark.table("made").collect() == []
+    spark.sql("DROP TABLE made")
+    assert setup.left_out == [
+        "CREATE TABLE left_out (a INT) USING parquet",
+        "INSERT INTO made SELECT 1",
+    ]
+
+
 def test_what_was_changed_for_a_pipeline_is_as_it_was(setup: Setup) -> None:
     from pyspark.sql.readwriter import DataFrameReader, DataFrameWriter
     from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter

@@ -3,7 +3,7 @@
 A pipeline is plain PySpark, and Spark has no place to say "all queries of this program". So while a pipeline
 is set up, the methods that read and write stand behind ours: the address of the cluster is filled in where an
 option for it is missing, each query gets its checkpoint under the pipeline's own directory, `--once` changes
-its trigger, and a pipeline that is only validated starts nothing.
+its trigger, and a pipeline that is only validated starts nothing, and writes nothing in SQL either.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
+from moldau.spark.pipelines.statements import check, may_write
+
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject
+    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
 FORMAT: Final = "moldau"
@@ -34,6 +37,8 @@ _BATCH_WRITES_V2: Final = (
     "overwrite",
     "overwritePartitions",
 )
+
+_MERGES: Final = ("merge",)
 
 
 class PipelineMistake(Exception):
@@ -66,6 +71,8 @@ class Setup:
     accesses: list[Access] = field(default_factory=list)
     queries: list[StreamingQuery] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
+    # Statements of SQL that a dry run did not run.
+    left_out: list[str] = field(default_factory=list)
 
     def note(self, access: Access) -> None:
         """Something is read or written."""
@@ -126,6 +133,8 @@ class NotStarted:
 @contextmanager
 def hooked(setup: Setup) -> Iterator[None]:
     """Within the block, all that reads and writes in a classic session goes through `setup`."""
+    from pyspark.sql import SparkSession
+    from pyspark.sql.merge import MergeIntoWriter
     from pyspark.sql.readwriter import DataFrameReader, DataFrameWriter, DataFrameWriterV2
     from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
@@ -137,17 +146,26 @@ def hooked(setup: Setup) -> Iterator[None]:
             patches.enter_context(_replaced(DataStreamWriter, name, starting))
         patches.enter_context(_replaced(DataFrameWriter, "save", _saving(setup, DataFrameWriter.save)))
         if setup.is_dry:
-            for writer, names in ((DataFrameWriter, _BATCH_WRITES), (DataFrameWriterV2, _BATCH_WRITES_V2)):
+            for writer, names in (
+                (DataFrameWriter, _BATCH_WRITES),
+                (DataFrameWriterV2, _BATCH_WRITES_V2),
+                (MergeIntoWriter, _MERGES),
+            ):
                 for name in names:
-                    patches.enter_context(_replaced(writer, name, lambda *args, **given: None))
+                    patches.enter_context(_replaced(writer, name, _nothing))
+            patches.enter_context(_replaced(SparkSession, "sql", _looking(setup, SparkSession.sql)))
         yield
 
 
 @contextmanager
 def hooked_connect(setup: Setup) -> Iterator[None]:
-    """The same for what a graph reads through Spark Connect; what it writes is in the graph."""
-    from pyspark.sql.connect.readwriter import DataFrameReader
-    from pyspark.sql.connect.streaming.readwriter import DataStreamReader
+    """The same for what a graph reads through Spark Connect; what it should write is in the graph.
+
+    Of SQL, Spark itself refuses there what may write.
+    """
+    from pyspark.sql.connect.merge import MergeIntoWriter
+    from pyspark.sql.connect.readwriter import DataFrameReader, DataFrameWriter, DataFrameWriterV2
+    from pyspark.sql.connect.streaming.readwriter import DataStreamReader, DataStreamWriter
 
     def reading(original: Callable[..., object], is_stream: bool) -> Callable[..., object]:
         @wraps(original)
@@ -170,7 +188,20 @@ def hooked_connect(setup: Setup) -> Iterator[None]:
     with ExitStack() as patches:
         for reader, is_stream in ((DataFrameReader, False), (DataStreamReader, True)):
             patches.enter_context(_replaced(reader, "load", reading(reader.load, is_stream)))
+        if setup.is_dry:
+            for writer, names in (
+                (DataFrameWriter, ("save", *_BATCH_WRITES)),
+                (DataFrameWriterV2, _BATCH_WRITES_V2),
+                (MergeIntoWriter, _MERGES),
+                (DataStreamWriter, ("start", "toTable")),
+            ):
+                for name in names:
+                    patches.enter_context(_replaced(writer, name, _nothing))
         yield
+
+
+def _nothing(*args: object, **given: object) -> None:
+    """What a dry run does instead of writing."""
 
 
 def complete(
@@ -269,6 +300,33 @@ def _saving(setup: Setup, original: Callable[..., object]) -> Callable[..., obje
         return None if setup.is_dry else original(self, path, None, mode, partitionBy)
 
     return save
+
+
+def _looking(setup: Setup, original: Callable[..., DataFrame]) -> Callable[..., DataFrame]:
+    @wraps(original)
+    def sql(  # type: ignore[no-untyped-def]
+        self,
+        sqlQuery,  # noqa: N803
+        args=None,
+        **frames,
+    ):
+        from pyspark.sql.sql_formatter import SQLStringFormatter
+        from pyspark.sql.types import StructType
+
+        formatter = SQLStringFormatter(self)
+        try:
+            text = formatter.format(sqlQuery, **frames) if frames else sqlQuery
+            if may_write(self, text, has_arguments=bool(args), own_folder=setup.checkpoints.parent):
+                if not (args or setup.left_out):
+                    # Behind another it may well lack what that would have made.
+                    check(self, text)
+                setup.left_out.append(" ".join(sqlQuery.split()))
+                return self.createDataFrame([], StructType([]))
+        finally:
+            formatter.clear()
+        return original(self, sqlQuery, args, **frames)
+
+    return sql
 
 
 @contextmanager

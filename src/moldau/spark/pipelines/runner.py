@@ -140,8 +140,8 @@ class Runner:
         self._cut_off: tuple[str, ...] = ()
         self._started: tuple[str, ...] = ()
         self._accesses: list[Access] = []
-        # What does not keep the pipeline from running, and may be a mistake all the same.
-        self.warnings: list[Finding] = []
+        # What is worth knowing and keeps the pipeline from nothing.
+        self.findings: list[Finding] = []
         self._run: Run | None = None
 
     # ------------------------------------------------------------ what callers use
@@ -275,6 +275,9 @@ class Runner:
             functions.call(self._request.project, session.spark)
             self._queries_were_seen = bool(setup.queries)
             self._started = tuple(setup.names)
+            self.findings += [
+                Finding("SQL", Level.OK, f"Not run, as it may write: {text}") for text in setup.left_out
+            ]
             functions.wait_for_queries(setup.queries, is_stopping=self._stop.is_set, sleep=self._is_over.wait)
 
     def _work_on_graph(self, session: Session) -> None:
@@ -331,8 +334,8 @@ class Runner:
 
     def _warn(self, finding: Finding) -> None:
         # What the files say, and what the pipeline does then, is often the same.
-        if finding not in self.warnings:
-            self.warnings.append(finding)
+        if finding not in self.findings:
+            self.findings.append(finding)
             if not self._request.is_dry:
                 self._observer.note(f"{finding.detail} {finding.fix}".strip())
 
