@@ -5,6 +5,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from moldau.model.ids import PartitionIndex, TopicName, TopicPartition
+from moldau.spark.pipelines.checkpoints import Logged
 from moldau.spark.pipelines.progress import Progress, metrics_text, query_json
 
 
@@ -92,6 +93,43 @@ def test_the_lag_is_that_of_now_not_that_of_the_last_batch() -> None:
         report(sources=[{"endOffset": {"clicks": {"0": 100, "1": 45}}}], batchId=5), now_ms=2
     )
     assert query.lag == 0
+
+
+def test_a_query_that_goes_on_has_a_lag_before_its_first_batch_is_done() -> None:
+    progress = Progress()
+    progress.started("counts")
+    assert progress.unknown() == {"counts"}
+    done = {"clicks": {"0": 60}, "@query": "x"}
+    progress.resumed("counts", Logged(done=[None, done], planned=[{"logOffset": 3}, {"clicks": {"0": 90}}]))
+    query = progress.queries["counts"]
+    assert (query.lag, query.batches, query.batch_id) == (30, 0, None)
+    assert progress.unknown() == set()
+    progress.log_ends({place("clicks", 0): 100})
+    assert query.lag == 40
+    assert 'lag_records{pipeline="shop",query="counts"} 40' in metrics_text("shop", [query], is_up=True)
+
+
+def test_a_query_that_has_just_begun_knows_where_from_its_first_batch() -> None:
+    progress = Progress()
+    progress.started("counts")
+    progress.resumed("counts", Logged())
+    assert progress.unknown() == {"counts"}
+    first = {"clicks": {"0": 90}, "@beginning": {"clicks": {"0": 20}}}
+    progress.resumed("counts", Logged(planned=[first]))
+    assert progress.queries["counts"].lag == 70
+
+
+def test_nothing_is_said_of_the_lag_before_somebody_says_where_logs_end() -> None:
+    progress = Progress()
+    progress.resumed("counts", Logged(done=[{"clicks": {"0": 60}}]))
+    progress.log_ends({})
+    assert query_json(progress.queries["counts"])["lag"] is None
+    progress.log_ends({place("clicks", 0): 61})
+    assert query_json(progress.queries["counts"])["lag"] == 1
+    # A batch that is done knows better than the checkpoint.
+    query = progress.batch(report(), now_ms=1)
+    progress.resumed("counts", Logged(done=[{"clicks": {"0": 1}}]))
+    assert query.positions[place("clicks", 0)] == 60
 
 
 def test_a_query_of_a_graph_goes_by_the_name_of_its_table() -> None:

@@ -479,3 +479,45 @@ def test_progress_is_what_spark_really_says(
     assert (seen.name, seen.rows_in, seen.state_rows, seen.lag) == ("counts", 50, 50, 0)
     assert seen.batch_ms > 0
     assert [str(place) for place in seen.positions] == [f"{topic}-0"]
+
+
+def test_how_far_a_query_was_is_known_while_its_first_micro_batch_runs(
+    spark: "SparkSession", topic: str, broker: Cluster, tmp_path: Path
+) -> None:
+    from moldau.spark.pipelines.checkpoints import logged
+    from moldau.spark.pipelines.progress import Progress
+
+    go_on, is_writing = threading.Event(), threading.Event()
+    servers = {"kafka.bootstrap.servers": broker.bootstrap_servers}
+
+    def write(count: int) -> None:
+        rows = spark.createDataFrame([(str(number),) for number in range(count)], "value STRING")
+        rows.write.format(FORMAT).mode("append").options(topic=topic, **servers).save()
+
+    def wait(rows: "DataFrame", number: int) -> None:
+        is_writing.set()
+        assert go_on.wait(DEADLINE_S)
+
+    def start() -> Any:
+        read = spark.readStream.format(FORMAT).options(subscribe=topic, startingOffsets="earliest", **servers)
+        writer = read.load().writeStream.foreachBatch(wait).queryName("slow")
+        return writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+
+    def lag() -> int | None:
+        (query,) = active_queries(spark._jsparkSession)
+        progress = Progress()
+        progress.resumed("slow", logged(query))
+        return progress.queries["slow"].lag
+
+    for number, (more, expected) in enumerate([(50, 50), (7, 7)]):
+        write(more)
+        query = start()
+        try:
+            assert is_writing.wait(DEADLINE_S)
+            assert newest(tmp_path / "offsets") == number
+            assert lag() == expected
+        finally:
+            go_on.set()
+        assert query.awaitTermination(int(DEADLINE_S))
+        is_writing.clear()
+        go_on.clear()

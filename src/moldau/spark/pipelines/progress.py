@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Final
 
 from moldau.model.ids import TopicPartition
+from moldau.spark.pipelines.checkpoints import Logged
 from moldau.spark.plan.offsets import BadOffsets, Position
 
 
@@ -87,6 +88,27 @@ class Progress:
         _find_lag(query)
         return query
 
+    def unknown(self) -> set[str]:
+        """Queries that run, and of which it is not known how far they are."""
+        return {
+            query.name
+            for query in self.queries.values()
+            if not (query.has_ended or query.batches or query.positions)
+        }
+
+    def resumed(self, name: str, found: Logged) -> None:
+        """A query goes on where its checkpoint says; its first micro-batch may take long."""
+        query = self.started(name)
+        if query.positions:
+            return
+        for document in found.done:
+            query.positions.update(_offsets(document))
+        for document in found.planned:
+            for place, offset in _offsets(document, is_beginning=True).items():
+                query.positions.setdefault(place, offset)
+            query.ends.update(_offsets(document))
+        _find_lag(query)
+
     def idle(self, name: str, now_ms: int) -> None:
         """A query waits for data."""
         query = self.started(name)
@@ -150,18 +172,20 @@ def _take_positions(query: QueryProgress, source: Mapping[str, object]) -> None:
             query.ends[place] = max(offset, query.ends.get(place, 0))
 
 
-def _offsets(document: object) -> Mapping[TopicPartition, int]:
+def _offsets(document: object, *, is_beginning: bool = False) -> Mapping[TopicPartition, int]:
     """The offsets of topics in what a source reports; none if it is a source of something else."""
     if not isinstance(document, dict):
         return {}
     try:
-        return Position.from_json(document).offsets
+        position = Position.from_json(document)
     except (BadOffsets, ValueError, TypeError):
         return {}
+    return (position.beginning or {}) if is_beginning else position.offsets
 
 
 def _find_lag(query: QueryProgress) -> None:
-    if query.positions:
+    # Before the first micro-batch nobody may have said where logs end.
+    if query.positions and (query.batches or query.ends):
         query.lag = sum(
             max(0, query.ends.get(place, position) - position) for place, position in query.positions.items()
         )

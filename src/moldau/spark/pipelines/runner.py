@@ -16,6 +16,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Final, Protocol
 
 from moldau.spark.pipelines import declarative, functions
+from moldau.spark.pipelines.checkpoints import logged
 from moldau.spark.pipelines.checks import (
     CheckFailed,
     ClusterAddress,
@@ -519,6 +520,7 @@ class Runner:
         while not self._is_over.wait(_TICK_S):
             ticks += 1
             if ticks % _TICKS_PER_LOG_ENDS == 0:
+                self._find_positions()
                 ends = ends or self._log_ends()
                 if ends is not None:
                     with self._progress_lock:
@@ -531,6 +533,22 @@ class Runner:
                 self._observer.refresh(self._progress)
         if ends is not None:
             ends.close()
+
+    def _find_positions(self) -> None:
+        """Until the first micro-batch of a query is done, only its checkpoint says how far it is."""
+        with self._progress_lock:
+            unknown = self._progress.unknown()
+        session = self._session
+        if not unknown or session is None:
+            return
+        # Spark may be on its way out.
+        with contextlib.suppress(Exception):
+            for query in active_queries(session.java_session):
+                name = query_name(query.name() or query.id())
+                if name in unknown:
+                    found = logged(query)
+                    with self._progress_lock:
+                        self._progress.resumed(name, found)
 
     def _log_ends(self) -> LogEnds | None:
         """Who tells the lag, if all that is read is in one cluster."""
