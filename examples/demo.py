@@ -26,8 +26,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import moldau
-from moldau.client import Client, Delivery, NewTopic, connect
+from moldau.client import Client, ClientError, Delivery, NewTopic, connect
 from moldau.spark.pipelines.preflight import Problem, check_java, check_packages
+from moldau.testing.broker import BrokerFailed
 
 if TYPE_CHECKING:
     from moldau.testing.clusters import AsyncCluster
@@ -79,7 +80,7 @@ class Options:
 
 
 def main() -> None:
-    """Tell the story, and end with 0 if it ends well."""
+    """Tell the story, and end with 0 if it ends well; with what was wrong if not, wherever that came from."""
     options, is_check, is_json = parse_arguments(sys.argv[1:])
     problems = what_is_missing(with_packages=not is_check)
     if problems:
@@ -91,7 +92,7 @@ def main() -> None:
     try:
         with tempfile.TemporaryDirectory(prefix="moldau-demo-") as folder, show:
             outcome = asyncio.run(story(options, Path(folder), show))
-    except Wrong as error:
+    except (Wrong, ClientError, BrokerFailed) as error:
         outcome["wrong"] = str(error)
     if is_json:
         print(json.dumps(outcome, indent=2))

@@ -21,6 +21,8 @@ import pytest
 from click.testing import CliRunner
 
 from moldau.cli import main
+from moldau.client import ClientError
+from moldau.model.errors import ErrorCode
 from moldau.node.config import NodeConfig
 from moldau.node.environment import read_environment
 from moldau.node.properties import parse_properties
@@ -211,6 +213,25 @@ def test_the_demo_says_first_that_java_is_missing(tmp_path: Path) -> None:
     assert check.returncode == 1
     assert "Spark needs Java 17 or newer, and there is none." in check.stderr
     assert "Traceback" not in check.stderr
+
+
+@pytest.mark.parametrize("is_json", [False, True])
+def test_the_demo_says_what_was_wrong_with_the_broker(
+    is_json: bool, demo: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = ClientError(ErrorCode.REQUEST_TIMED_OUT, "Not delivered within 120000 ms.", where="clicks")
+
+    async def story(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(demo, "story", story)
+    monkeypatch.setattr(demo, "what_is_missing", lambda **_: [])
+    monkeypatch.setattr(sys, "argv", ["demo.py", *(["--json"] if is_json else [])])
+    with pytest.raises(SystemExit) as ended:
+        demo.main()
+    assert ended.value.code == f"wrong: {error}"
+    out = capsys.readouterr().out
+    assert not is_json or json.loads(out) == {"ok": False, "wrong": str(error)}
 
 
 def clicks_of(demo: ModuleType, count: int = 600, minutes: int = 3) -> object:
