@@ -2,6 +2,7 @@
 
 import json
 import os
+import pwd
 import signal
 import subprocess
 import sys
@@ -214,6 +215,22 @@ def test_what_lies_in_the_current_directory_is_found_without_a_home(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file" / "below"))
+    directory = run_once(tmp_path, "clicks")
+    assert [each.path for each in known()] == [directory.path]
+
+
+def test_a_user_without_a_home_or_even_a_name_runs_pipelines_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one in a container, with a number that is in no /etc/passwd."""
+
+    def nobody(number: int) -> object:
+        raise KeyError(number)
+
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    monkeypatch.chdir(tmp_path)
     directory = run_once(tmp_path, "clicks")
     assert [each.path for each in known()] == [directory.path]
 

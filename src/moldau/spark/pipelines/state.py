@@ -195,7 +195,10 @@ def directory_of(root: Path, name: str) -> PipelineDirectory:
 def remember(directory: PipelineDirectory) -> None:
     """Let this user find the pipeline by its name from anywhere; without a home there is its path."""
     digest = hashlib.sha256(str(directory.path).encode()).hexdigest()[:8]
-    link = _register() / f"{directory.path.name}-{digest}"
+    register = _register()
+    if register is None:
+        return
+    link = register / f"{directory.path.name}-{digest}"
     with contextlib.suppress(OSError):
         link.parent.mkdir(parents=True, exist_ok=True)
         if not link.is_symlink():
@@ -206,7 +209,7 @@ def known() -> list[PipelineDirectory]:
     """The pipelines that this user has run, by name; those whose directory is gone are forgotten."""
     found = {}
     register = _register()
-    for link in sorted(register.iterdir()) if register.is_dir() else []:
+    for link in sorted(register.iterdir()) if register is not None and register.is_dir() else []:
         directory = PipelineDirectory(link.resolve())
         if directory.exists:
             found[directory.path] = directory
@@ -242,9 +245,14 @@ def find(where: str, roots: Mapping[str, Path]) -> PipelineDirectory:
     return named[0]
 
 
-def _register() -> Path:
-    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return Path(base) / "moldau" / "pipelines"
+def _register() -> Path | None:
+    """Where this user's pipelines are noted; None for one who has no home, as in a container."""
+    chosen = os.environ.get("XDG_STATE_HOME")
+    try:
+        base = Path(chosen) if chosen else Path.home() / ".local" / "state"
+    except RuntimeError:
+        return None
+    return base / "moldau" / "pipelines"
 
 
 # ---------------------------------------------------------------- files
