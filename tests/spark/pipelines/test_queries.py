@@ -373,19 +373,51 @@ def test_a_query_whose_source_does_not_answer_is_not_waited_for(
     assert sorted(row.number for row in written) == [0, 1, 2, 3, 4]
 
 
+def test_a_query_whose_source_does_not_answer_at_its_beginning_is_not_waited_for(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    """As those of a graph, of which each update begins anew."""
+    is_silent, is_asked, count = tmp_path / "is silent", tmp_path / "is asked", tmp_path / "count"
+    count.write_text("3")
+    register_counter(spark, count, is_silent, is_asked)
+    is_silent.touch()
+    writer = spark.readStream.format("counter").load().writeStream.format("noop").queryName("silent")
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+    query = writer.start()
+    until(is_asked.exists)
+    unanswered: list[str] = []
+    deadline_s = time.monotonic() + DEADLINE_S
+    assert finish_batches(spark._jsparkSession, deadline_s=deadline_s, unanswered=unanswered.append) == []
+    assert time.monotonic() < deadline_s
+    assert unanswered == ["silent"]
+    assert query.exception() is None
+    assert newest(tmp_path / "checkpoint" / "offsets") == -1
+    is_silent.unlink()
+
+
 def register_counter(spark: "SparkSession", count: Path, is_silent: Path, is_asked: Path) -> None:
     """A source of as many numbers as stand in a file, which can be silenced."""
     from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+    from pyspark.sql.streaming.datasource import ReadAllAvailable, SupportsTriggerAvailableNow
 
-    class Reader(DataSourceStreamReader):
+    def answer() -> None:
+        while is_silent.exists():
+            is_asked.touch()
+            time.sleep(0.01)
+
+    class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         def initialOffset(self) -> dict[str, int]:  # noqa: N802
             return {"number": 0}
 
         def latestOffset(self, start: dict[str, int], limit: object) -> dict[str, int]:  # noqa: N802
-            while is_silent.exists():
-                is_asked.touch()
-                time.sleep(0.01)
+            answer()
             return {"number": int(count.read_text())}
+
+        def getDefaultReadLimit(self) -> ReadAllAvailable:  # noqa: N802
+            return ReadAllAvailable()
+
+        def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+            answer()
 
         def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
             return [InputPartition(number) for number in range(start["number"], end["number"])]

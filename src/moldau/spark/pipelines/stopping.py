@@ -14,9 +14,10 @@ that lock, with which nothing can begin, and look where the query is:
     waits for its trigger                   marked, and then woken; it sees the mark, and ends
     is on its way to a trigger              marked, and looked at again, for it may just have passed the mark
 
-A source that does not answer is asked with the lock held, for as long as it likes: a minute, where brokers
-are away. Such a query is interrupted after some seconds. Nothing is planned then; and if the source answers
-in that very moment, what is planned has not begun, as after a kill: the next run does it, and only it.
+A source that does not answer is asked what is new with the lock held, for as long as it likes: a minute,
+where brokers are away. So it is when the query begins, and asks the source to prepare. Such a query is
+interrupted after some seconds. Nothing is planned then; and if the source answers in that very moment, what
+is planned has not begun, as after a kill: the next run does it, and only it.
 
 What is read and written, and how often, makes no difference.
 """
@@ -109,8 +110,8 @@ class _Ending:
         self._is_marked = False
         # Whether it ends by itself from here, with nothing planned that is not committed.
         self.is_sure = False
-        # Since when it has been asking its sources, with the lock held; and whether that has been too long.
-        self._asking_since_s: float | None = None
+        # Since when it has been waiting for its sources, and whether that has been too long.
+        self._waiting_since_s: float | None = None
         self._is_given_up = False
         self._is_cut_off = False
 
@@ -123,14 +124,17 @@ class _Ending:
             self._query.stop()
             return
         if not (self._is_locked or self._take_lock()):
-            self._end_unless_answered()
+            if self._is_asking():
+                self._give_up_in_time()
+            else:
+                self._waiting_since_s = None
             return
-        self._asking_since_s = None
         # In this order: one that waits for the lock stays where it is, as long as we have it.
         waits_for_lock = self._lock.hasQueuedThread(self._thread)
         is_in_trigger = self._query.status().isTriggerActive()
         if is_in_trigger and not (waits_for_lock and self._has_planned()):
             self._unmark()
+            self._waiting_since_s = None
             if waits_for_lock:
                 self.let_go()
                 # The lock is fair: we have it again when the query has planned, and not before.
@@ -144,6 +148,9 @@ class _Ending:
             self.is_sure = True
             self.let_go()
             self._thread.interrupt()
+        else:
+            # Marked as it is, and not past the mark, or it would wait for the lock.
+            self._give_up_in_time()
 
     def let_go(self) -> None:
         """Let the query plan and commit."""
@@ -160,16 +167,15 @@ class _Ending:
         """Whether something is planned that is not committed, once it has ended."""
         return self._is_cut_off or (self._is_given_up and not self._is_all_committed())
 
-    def _end_unless_answered(self) -> None:
-        """Interrupt it if it does nothing but ask its sources, and has done so for long."""
-        if not self._is_asking():
-            self._asking_since_s = None
-            return
+    def _give_up_in_time(self) -> None:
+        """Interrupt it if it has been waiting for its sources for long, with nothing planned."""
         now_s = time.monotonic()
-        self._asking_since_s = self._asking_since_s or now_s
-        if now_s - self._asking_since_s >= _ANSWER_S:
+        self._waiting_since_s = self._waiting_since_s or now_s
+        if now_s - self._waiting_since_s >= _ANSWER_S:
             self._is_given_up = True
             self._unanswered(self.name)
+            # It needs the lock to end.
+            self.let_go()
             _interrupt(self._query, self.name)
 
     def _is_asking(self) -> bool:
