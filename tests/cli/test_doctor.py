@@ -165,14 +165,6 @@ def test_a_server_that_does_not_know_the_line_is_recognised_too() -> None:
     assert "It is perhaps Redis." in found["fix"]
 
 
-@pytest.mark.parametrize("address", ["http://127.0.0.1:34299", "HTTPS://127.0.0.1:34299/path"])
-def test_brokers_are_not_in_the_web(address: str) -> None:
-    result = CliRunner().invoke(main, ["doctor", address])
-    assert result.exit_code == 2
-    assert "brokers do not speak HTTP" in result.stderr
-    assert "'127.0.0.1:34299' would be the address of one." in result.stderr
-
-
 def test_who_hangs_up_is_no_broker() -> None:
     with listening(hangs_up) as address:
         (found,) = examined(address, exit_code=5)

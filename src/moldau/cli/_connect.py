@@ -152,7 +152,9 @@ def parse_bootstrap(text: str) -> tuple[tuple[str, int], ...]:
     for entry in filter(None, (entry.strip() for entry in text.split(","))):
         listener, _, part = entry.rpartition("://")
         if listener.lower() in ("http", "https"):
-            raise click.BadParameter(f"'{entry}' is the address of web pages; a broker's is host:port.")
+            raise click.BadParameter(
+                f"'{entry}' is the address of web pages; '{part.partition('/')[0]}' would be one of a broker."
+            )
         host, colon, port = part.rpartition(":")
         if not colon or part.endswith("]"):
             host, port = part, str(PORT)

@@ -82,7 +82,6 @@ def command(target: Target, address: str | None, output: str) -> None:
       moldau doctor -o json | jq -r '.findings[] | select(.status == "problem") | .fix'
     """
     if address is not None:
-        refuse_web_address(address)
         target = Target(parse_bootstrap(address), target.timeout_s, target.settings)
     places = [Place(host, port) for host, port in target.addresses]
     patient = Patient(target)
@@ -94,16 +93,6 @@ def command(target: Target, address: str | None, output: str) -> None:
         show(findings, places)
     if not is_well:
         sys.exit(Failure.exit_code if patient.is_reached else OutOfReach.exit_code)
-
-
-def refuse_web_address(text: str) -> None:
-    """Point out that brokers are not found in the web."""
-    scheme, is_url, rest = text.partition("://")
-    if is_url and scheme.lower() in ("http", "https"):
-        raise click.BadParameter(
-            f"brokers do not speak {scheme.upper()}: '{rest.partition('/')[0]}' would be the address of one.",
-            param_hint="HOST:PORT",
-        )
 
 
 # ---------------------------------------------------------------- this machine
