@@ -274,6 +274,8 @@ def divide_by_zero(prelude: Callable[[Cluster], None]) -> None:
 def crash(cluster: Cluster) -> None:
     pid = cluster.pid(1)
     assert pid is not None
+    # It answers a little before it says so.
+    wait_until(lambda: "moldau is ready" in cluster.log(1))
     os.kill(pid, signal.SIGABRT)
     wait_until(lambda: cluster.pid(1) is None)
 
