@@ -81,6 +81,18 @@ def test_a_segment_ends_when_its_index_is_full() -> None:
 
 
 @pytest.mark.honours("index.interval.bytes")
+@pytest.mark.honours("segment.index.bytes")
+def test_a_segment_ends_when_its_index_is_full_though_only_the_last_batch_of_each_write_has_an_entry() -> (
+    None
+):
+    keeper = Keeper(settings({"segment.index.bytes": "64", "index.interval.bytes": "300"}))
+    for _ in range(40):
+        keeper.append(batch(size=400) + batch())
+    sizes = [len(segment.offset_index.entries) for segment in keeper.log.segments]
+    assert len(sizes) > 3
+    assert max(sizes) <= 64
+
+
 def test_an_index_entry_comes_after_every_so_many_bytes() -> None:
     size = len(batch(1, size=1000))
     for text, every in (("0", 1), ("4096", 4), ("10000", 10)):

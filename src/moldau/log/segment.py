@@ -152,12 +152,12 @@ class Segment:
             size_after <= config.segment_bytes
             and size_after <= POSITION_MAX
             and last_offset - self.base_offset <= RELATIVE_OFFSET_MAX
-            and (not self._is_entry_due(config.index_interval_bytes) or self._has_index_room(config))
+            and (not self._may_get_entry(size, config.index_interval_bytes) or self._has_index_room(config))
         )
 
-    def _is_entry_due(self, interval_bytes: int) -> bool:
-        """Whether the next batch may get entries in the indexes."""
-        return self._bytes_since_entry > interval_bytes or self._newest is None
+    def _may_get_entry(self, size: int, interval_bytes: int) -> bool:
+        """Whether one of the batches, of `size` bytes in all, may be due for entries in the indexes."""
+        return self._bytes_since_entry + size > interval_bytes or self._newest is None
 
     def _has_index_room(self, config: LogConfig) -> bool:
         bytes_max = config.index_bytes_max
