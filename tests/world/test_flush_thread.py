@@ -2,10 +2,13 @@
 
 import asyncio
 import threading
+import time
+import weakref
 from collections.abc import Iterator
 
 import pytest
 
+from moldau.sim.disk import SimDisk
 from moldau.world.ports import Flush
 from moldau.world.real.flushing import FlushThread
 
@@ -120,6 +123,20 @@ def test_what_was_asked_for_is_done_before_the_thread_ends(disk: SlowDisk, threa
         assert disk.seen == [("a",), ("b",)]
 
     asyncio.run(scenario())
+
+
+def test_a_file_that_was_flushed_is_let_go_of() -> None:
+    thread = FlushThread(lambda work: None)
+    file = SimDisk().open("a", create=True)
+    is_there = weakref.ref(file)
+    asyncio.run(thread.flush(Flush(files=(file,))))
+    del file
+    deadline = time.monotonic() + 30
+    while is_there() is not None:
+        # It may just be on its way back to its queue.
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    thread.close()
 
 
 def test_a_loop_that_has_ended_stops_no_flush(disk: SlowDisk, thread: FlushThread) -> None:

@@ -50,11 +50,14 @@ class FlushThread:
             self._thread = None
 
     def _run(self) -> None:
-        is_closing = False
-        while not is_closing:
-            group, is_closing = self._next_group()
-            if not group:
-                continue
+        # Nothing of a group is held while the next is waited for, or files that were removed would stay open.
+        while self._run_next():
+            pass
+
+    def _run_next(self) -> bool:
+        """Carry out the next group; tells whether there will be more."""
+        group, is_closing = self._next_group()
+        if group:
             error: BaseException | None = None
             try:
                 self._carry_out(merged(asked.work for asked in group) if len(group) > 1 else group[0].work)
@@ -65,6 +68,7 @@ class FlushThread:
                 waiting = [asked.done for asked in group if asked.loop is loop]
                 with contextlib.suppress(RuntimeError):
                     loop.call_soon_threadsafe(_tell, waiting, error)
+        return not is_closing
 
     def _next_group(self) -> tuple[list[_Asked], bool]:
         """All that has been asked for, at least something; and whether there will be no more."""
